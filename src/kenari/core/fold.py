@@ -1,0 +1,132 @@
+"""A plain answer is a folded stream: events -> Reply, and back again."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from kenari.core.errors import KenariError, interrupted
+from kenari.core.events import (
+    Args,
+    BlockKind,
+    Close,
+    Escaped,
+    Event,
+    Failure,
+    Foreign,
+    Meter,
+    Open,
+    Ping,
+    Reason,
+    Seal,
+    Start,
+    Stop,
+    Text,
+)
+from kenari.core.usage import Usage
+
+
+class Block(msgspec.Struct):
+    """One finished block of an answer; `text` is its text, reasoning or arguments, escaped."""
+
+    kind: BlockKind
+    text: Escaped = b""
+    call_id: str = ""
+    name: str = ""
+    namespace: str | None = None
+    custom: bool = False
+    seals: list[Seal] = []
+    logprobs: list[bytes] = []
+    raw: bytes = b""
+
+
+class Reply(msgspec.Struct):
+    """A whole answer: its blocks in the order they were opened, how it ended, what it used."""
+
+    blocks: list[Block]
+    stop: Stop
+    usage: Usage
+
+
+class Fold:
+    """Collects events into a Reply. `error` is set when the answer failed, `stop` when it finished."""
+
+    def __init__(self) -> None:
+        self.stop: Stop | None = None
+        self.error: KenariError | None = None
+        self.usage = Usage()
+        self._blocks: dict[int, Block] = {}
+        self._pieces: dict[int, list[bytes]] = {}
+
+    def add(self, events: Iterable[Event]) -> None:
+        """Take the next events."""
+        for event in events:
+            match event:
+                case Text() | Reason() | Args():
+                    self._pieces[event.index].append(event.delta)
+                    if isinstance(event, Text) and event.logprobs:
+                        self._blocks[event.index].logprobs.append(event.logprobs)
+                case Open():
+                    self._blocks[event.index] = Block(
+                        event.kind,
+                        b"",
+                        event.call_id,
+                        event.name,
+                        event.namespace,
+                        event.custom,
+                        [],
+                        [],
+                        event.raw,
+                    )
+                    self._pieces[event.index] = []
+                case Seal():
+                    self._blocks[event.index].seals.append(event)
+                case Meter():
+                    self.usage = event.usage
+                case Start():
+                    if event.usage is not None:
+                        self.usage = event.usage
+                case Stop():
+                    self.stop = event
+                case Failure():
+                    self.error = event.error
+                case Close() | Ping() | Foreign():
+                    pass
+
+    def reply(self) -> Reply:
+        """The whole answer. Raises the KenariError of a failed one, `stream_interrupted` where no finish was seen."""
+        if self.error is not None:
+            raise self.error
+        if self.stop is None:
+            raise interrupted()
+        for index, pieces in self._pieces.items():
+            self._blocks[index].text = b"".join(pieces)
+        return Reply(list(self._blocks.values()), self.stop, self.usage)
+
+
+def fold(events: Iterable[Event]) -> Reply:
+    """The plain answer that a stream of events amounts to."""
+    folded = Fold()
+    folded.add(events)
+    return folded.reply()
+
+
+def unfold(reply: Reply) -> list[Event]:
+    """The shortest stream that folds to this reply."""
+    events: list[Event] = [Start(reply.usage)]
+    for index, block in enumerate(reply.blocks):
+        events.append(Open(index, block.kind, block.call_id, block.name, block.namespace, block.custom, block.raw))
+        if block.text:
+            events.append(_delta(index, block))
+        events.extend(Seal(index, seal.kind, seal.value) for seal in block.seals)
+        events.append(Close(index))
+    events.append(Meter(reply.usage))
+    events.append(reply.stop)
+    return events
+
+
+def _delta(index: int, block: Block) -> Event:
+    if block.kind == "reasoning":
+        return Reason(index, block.text)
+    if block.kind == "call":
+        return Args(index, block.text)
+    return Text(index, block.text, b",".join(block.logprobs) if len(block.logprobs) == 1 else b"")

@@ -1,0 +1,127 @@
+"""What a dialect is: one of the three formats, understood from both sides.
+
+A dialect decodes clients' requests and encodes answers for them; towards providers it encodes requests and decodes
+answers. All its functions are pure: time, ids and randomness come in `Answer`. A dialect never imports another.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Literal, Protocol, TypeAlias
+
+import msgspec
+
+from kenari.core.errors import KenariError
+from kenari.core.events import Event, ProofKind
+from kenari.core.fold import Reply
+from kenari.core.profile import Profile
+from kenari.core.request import Request
+from kenari.wire.sse import Frame
+
+RelayRule: TypeAlias = Literal["pass", "patch", "drop"]
+"""What becomes of a foreign frame towards a client of its own dialect: as it is, with our index and ids, or not at all."""
+
+
+class Proof(msgspec.Struct, frozen=True):
+    """A maker's proof of one reasoning block and the number of characters of text that it covers."""
+
+    kind: ProofKind
+    value: str
+    length: int
+
+
+class Answer(msgspec.Struct, kw_only=True):
+    """What an encoder has to know of the request that it answers.
+
+    `id` is the 16-hex request id, `created` Unix seconds, `model` the name the client used. `seal` makes the envelope
+    that carries proofs to this client. `raw_signatures` is true when a Messages client may see a maker's signature
+    as it is (D5: every target of the model has one maker). `input_estimate` counts the prompt when nobody else does.
+    """
+
+    id: str
+    created: int
+    model: str
+    request: Request
+    seal: Callable[[list[Proof]], str]
+    raw_signatures: bool = False
+    input_estimate: int = 0
+    sources: bool = False
+
+
+class Decoder(Protocol):
+    """Turns the frames of one provider answer into events. Obeys the grammar on any input, truncated or hostile."""
+
+    done: bool
+    """The provider has said its last word (`[DONE]`, `message_stop`, `response.completed`): nothing is awaited."""
+
+    def feed(self, frame: Frame) -> list[Event]:
+        """The events of one frame. Never raises for what a provider sends: what cannot be read is skipped or is a
+        Failure."""
+        ...
+
+    def finish(self) -> list[Event]:
+        """The provider's bytes have ended: closes what is open and adds a Stop that was held back, or Failure (D6)."""
+        ...
+
+
+class Encoder(Protocol):
+    """Turns events into the bytes of one client stream, framing included."""
+
+    started: bool
+    """Something other than a comment has been written."""
+
+    def encode(self, events: list[Event]) -> bytes:
+        """The bytes for these events. Stop is kept until `finish`, so that late usage still finds its place."""
+        ...
+
+    def noop(self) -> bytes:
+        """A real event that says nothing, for clients whose idle timers do not count comments (D15)."""
+        ...
+
+    def finish(self) -> bytes:
+        """The end of a successful stream: finish, usage, terminator."""
+        ...
+
+    def fail(self, error: KenariError) -> bytes:
+        """The end of a failed stream: the format's own error event and its terminator, if it has one."""
+        ...
+
+
+class Dialect(Protocol):
+    """One format. `name` is its word in configuration, `path` the clients' endpoint, `upstream_path` what is appended
+    to a provider's base address."""
+
+    name: str
+    path: str
+    upstream_path: str
+    LOSES: frozenset[str]
+    """What this format cannot say, by the names of events and fields; laws allow exactly this much loss."""
+    RELAY: Mapping[str, RelayRule]
+    """Foreign frames by name; names that are not listed are dropped."""
+
+    def decode_request(self, body: bytes) -> Request:
+        """A client's request. Raises KenariError (400) that names the field at fault."""
+        ...
+
+    def encode_request(self, request: Request, profile: Profile) -> bytes:
+        """The request for a provider, after `fit`. Values that `fit` left alone are byte-equal to the client's when
+        the client speaks this dialect too (law L10)."""
+        ...
+
+    def decode_reply(self, body: bytes, profile: Profile, answer_id: str) -> list[Event]:
+        """The events of a provider's plain answer. `answer_id` makes ids for calls that come without. A body that is no answer is one Failure (E4)."""
+        ...
+
+    def encode_reply(self, reply: Reply, answer: Answer) -> bytes:
+        """The client's plain answer."""
+        ...
+
+    def decoder(self, profile: Profile, answer_id: str) -> Decoder:
+        """A new decoder for one provider stream; `answer_id` makes ids for calls that come without."""
+        ...
+
+    def encoder(self, answer: Answer) -> Encoder:
+        """A new encoder for one client stream."""
+        ...
+
+    def encode_error(self, error: KenariError, request_id: str) -> bytes:
+        """The body of an HTTP error."""
+        ...

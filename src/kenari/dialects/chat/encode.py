@@ -1,0 +1,210 @@
+"""Events -> a chat client's stream, and a reply -> its JSON object."""
+
+from typing import Any
+
+from msgspec import Raw
+
+from kenari.core.errors import KenariError
+from kenari.core.events import Args, Close, Event, Failure, Meter, Open, Reason, Seal, Start, Stop, Text
+from kenari.core.fold import Block, Reply
+from kenari.core.usage import Usage
+from kenari.dialects.base import Answer, Proof
+from kenari.wire import jsonx
+
+FINISH = {"stop": b"stop", "sequence": b"stop", "length": b"length", "call": b"tool_calls", "filter": b"content_filter"}
+DONE = b"data: [DONE]\n\n"
+
+
+class ChatEncoder:
+    """One client stream: `data:` frames of chat.completion.chunk objects (S36-S54)."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.started = False
+        self._answer = answer
+        self._hide = answer.request.thinking is not None and answer.request.thinking.exclude
+        self._prefix = (
+            b'data: {"id":"%b","object":"chat.completion.chunk","created":%d,"model":%b,"choices":[{"index":0,"delta":'
+            % (answer.id.encode(), answer.created, jsonx.encode(answer.model))
+        )
+        self._suffix = b',"finish_reason":null}]}\n\n'
+        self._text = self._prefix + b'{"content":"'
+        self._text_end = b'"}' + self._suffix
+        self._tools: dict[int, bytes] = {}  # block index -> tool index
+        self._usage = Usage()
+        self._stop: Stop | None = None
+        self._proofs: list[Proof] = []
+        self._length = 0
+
+    def encode(self, events: list[Event]) -> bytes:
+        """The chunks of these events."""
+        if len(events) == 1 and self.started:
+            event = events[0]
+            if type(event) is Text and not event.logprobs:
+                return self._text + event.delta + self._text_end
+        out: list[bytes] = []
+        for event in events:
+            piece = self._encode(event)
+            if piece:
+                out.append(piece)
+        if not out:
+            return b""
+        if not self.started:
+            out.insert(0, self._role())
+        return b"".join(out)
+
+    def noop(self) -> bytes:
+        """A chunk with an empty delta; the first one carries the role (D15)."""
+        return self._chunk(b"{}") if self.started else self._role()
+
+    def finish(self) -> bytes:
+        """The finish chunk with usage, then `[DONE]`."""
+        opening = b"" if self.started else self._role()
+        reason = FINISH[self._stop.reason] if self._stop else b"stop"
+        end = b',"finish_reason":"' + reason + b'"}]'
+        if self._usage.total:
+            end += b',"usage":' + jsonx.encode(usage_object(self._usage))
+        return opening + self._prefix + b"{}" + end + b"}\n\n" + DONE
+
+    def fail(self, error: KenariError) -> bytes:
+        """A chunk with an error and no choices, then `[DONE]` (S53)."""
+        self.started = True
+        return b"data: " + jsonx.encode(error_object(error)) + b"\n\n" + DONE
+
+    def _role(self) -> bytes:
+        self.started = True
+        return self._chunk(b'{"role":"assistant","content":""}')
+
+    def _chunk(self, delta: bytes) -> bytes:
+        return self._prefix + delta + self._suffix
+
+    def _encode(self, event: Event) -> bytes:
+        match event:
+            case Text():
+                delta = b'{"content":"' + event.delta + b'"}'
+                if event.logprobs:
+                    return self._prefix + delta + b',"logprobs":' + event.logprobs + self._suffix
+                return self._chunk(delta) if event.delta else b""
+            case Reason():
+                return self._reason(event)
+            case Args():
+                head = b'{"tool_calls":[{"index":' + self._tools[event.index] + b',"function":{"arguments":"'
+                return self._chunk(head + event.delta + b'"}}]}') if event.delta else b""
+            case Open():
+                return self._open(event)
+            case Seal():
+                if event.kind != "mark" and not self._hide:
+                    self._proofs.append(Proof(event.kind, event.value, self._length))
+                    self._length = 0
+            case Close():
+                return self._close()
+            case Start() | Meter():
+                self._usage = event.usage or self._usage
+            case Stop():
+                self._stop = event
+            case Failure():
+                return self.fail(event.error)
+            case _:
+                pass
+        return b""
+
+    def _reason(self, event: Reason) -> bytes:
+        if self._hide or not event.delta:
+            return b""
+        self._length += len(jsonx.unescape(event.delta))
+        text = event.delta
+        return self._chunk(b'{"reasoning":"' + text + b'","reasoning_content":"' + text + b'"}')
+
+    def _open(self, event: Open) -> bytes:
+        if event.kind == "reasoning":
+            self._length = 0
+        if event.kind != "call":
+            return b""
+        index = self._tools[event.index] = b"%d" % len(self._tools)
+        function = {"name": event.name, "arguments": ""}
+        call = {"index": Raw(index), "id": event.call_id, "type": "function", "function": function}
+        return self._chunk(b'{"tool_calls":[' + jsonx.encode(call) + b"]}")
+
+    def _close(self) -> bytes:
+        """The proof of a reasoning block goes out when the block ends."""
+        if not self._proofs:
+            return b""
+        proofs, self._proofs = self._proofs, []
+        return self._chunk(jsonx.encode({"reasoning_details": reasoning_details(self._answer.seal(proofs))}))
+
+
+def reasoning_details(envelope: str) -> list[dict[str, str]]:
+    """How an envelope travels on chat: a field that clients which know it give back."""
+    return [{"type": "reasoning.encrypted", "data": envelope}]
+
+
+def usage_object(usage: Usage) -> dict[str, Any]:
+    """Usage with cached tokens inside the prompt's (U2), details only when there are any (S48)."""
+    out: dict[str, Any] = {
+        "prompt_tokens": usage.prompt,
+        "completion_tokens": usage.output or 0,
+        "total_tokens": usage.total,
+    }
+    if usage.cache_read:
+        out["prompt_tokens_details"] = {"cached_tokens": usage.cache_read}
+    if usage.reasoning:
+        out["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning}
+    return out
+
+
+def error_object(error: KenariError) -> dict[str, Any]:
+    """The OpenAI envelope, always with four keys (S164)."""
+    kind = error.kind
+    return {"error": {"message": error.message, "type": kind.type, "param": error.param, "code": error.code}}
+
+
+def encode_reply(reply: Reply, answer: Answer) -> bytes:
+    """The chat.completion object."""
+    hide = answer.request.thinking is not None and answer.request.thinking.exclude
+    message: dict[str, Any] = {"role": "assistant", "content": None}
+    text = _joined(reply, "text", "refusal")
+    calls = [_call(block) for block in reply.blocks if block.kind == "call"]
+    if text or not calls:
+        message["content"] = jsonx.quoted_raw(text)
+    thought = _joined(reply, "reasoning")
+    if thought and not hide:
+        message["reasoning"] = message["reasoning_content"] = jsonx.quoted_raw(thought)
+    proofs = [] if hide else _proofs(reply)
+    if proofs:
+        message["reasoning_details"] = reasoning_details(answer.seal(proofs))
+    if calls:
+        message["tool_calls"] = calls
+    choice: dict[str, Any] = {"index": 0, "message": message}
+    logprobs = [one for block in reply.blocks for one in block.logprobs]
+    if len(logprobs) == 1:
+        choice["logprobs"] = Raw(logprobs[0])
+    choice["finish_reason"] = FINISH[reply.stop.reason].decode()
+    out: dict[str, Any] = {
+        "id": answer.id,
+        "object": "chat.completion",
+        "created": answer.created,
+        "model": answer.model,
+        "choices": [choice],
+    }
+    if reply.usage.total:
+        out["usage"] = usage_object(reply.usage)
+    return jsonx.encode(out)
+
+
+def _joined(reply: Reply, *kinds: str) -> bytes:
+    return b"".join(block.text for block in reply.blocks if block.kind in kinds)
+
+
+def _call(block: Block) -> dict[str, Any]:
+    function = {"name": block.name, "arguments": jsonx.quoted_raw(block.text or b"{}")}
+    return {"id": block.call_id, "type": "function", "function": function}
+
+
+def _proofs(reply: Reply) -> list[Proof]:
+    out: list[Proof] = []
+    for block in reply.blocks:
+        length = len(jsonx.unescape(block.text)) if block.seals else 0
+        for seal in block.seals:
+            if seal.kind != "mark":
+                out.append(Proof(seal.kind, seal.value, length))
+                length = 0
+    return out

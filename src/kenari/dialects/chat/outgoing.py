@@ -1,0 +1,277 @@
+"""Request -> the body for a chat provider. What `fit` left alone is byte-equal to a chat client's own (law L10)."""
+
+from typing import Any
+
+from msgspec import Raw
+
+from kenari.core.profile import Profile
+from kenari.core.request import (
+    AudioPart,
+    CallPart,
+    FilePart,
+    ImagePart,
+    OpaquePart,
+    Part,
+    ReasoningPart,
+    Request,
+    ResultPart,
+    TextPart,
+    Tool,
+    Turn,
+    leading_system,
+)
+from kenari.dialects.chat.request import IGNORED
+from kenari.wire import jsonx
+
+_OWN = frozenset(
+    [
+        "model",
+        "messages",
+        "stream",
+        "stream_options",
+        "tools",
+        "tool_choice",
+        "parallel_tool_calls",
+        "max_tokens",
+        "max_completion_tokens",
+        "n",
+        "reasoning",
+        "reasoning_effort",
+        "prompt_cache_key",
+        "functions",
+        "function_call",
+        "logprobs",
+        "top_logprobs",
+        "user",
+    ]
+)
+"""Members that are always written anew; all others of a chat client travel raw."""
+
+
+def encode_request(request: Request, profile: Profile) -> bytes:
+    """The body that a chat provider gets."""
+    same = request.origin == "chat"
+    out: dict[str, Any] = {"model": request.model}
+    if same:
+        extra = () if profile.extra_fields else request.extra
+        hidden = _OWN | IGNORED | frozenset(extra)
+        out |= {name: raw for name, raw in request.fields.items() if name not in hidden and not jsonx.is_null(raw)}
+        out |= request.sampling
+    else:
+        out |= request.sampling
+        if request.stop:
+            out["stop"] = [jsonx.quoted_raw(text) for text in request.stop]
+        if request.format is not None:
+            out["response_format"] = _format(request)
+    out["messages"] = _messages(request, same, profile)
+    _add_tools(out, request, same, profile)
+    _add_limits(out, request, profile)
+    if same and profile.logprobs:
+        out |= {name: request.fields[name] for name in ("logprobs", "top_logprobs") if name in request.fields}
+    if request.cache_key is not None:
+        out["prompt_cache_key"] = request.cache_key
+    if request.stream:
+        out["stream"] = True
+        if profile.stream_usage:
+            out["stream_options"] = {"include_usage": True}
+    return jsonx.encode(out)
+
+
+def _add_limits(out: dict[str, Any], request: Request, profile: Profile) -> None:
+    if request.max_output is not None and profile.max_tokens_field != "none":
+        out[profile.max_tokens_field] = request.max_output
+    thinking = request.thinking
+    if thinking is None:
+        return
+    if profile.effort == "reasoning":
+        wish: dict[str, Any] = {}
+        if thinking.effort is not None:
+            wish["effort"] = thinking.effort
+        elif thinking.budget is not None:
+            wish["max_tokens"] = thinking.budget
+        if wish:
+            out["reasoning"] = wish
+    elif thinking.effort is not None:
+        out["reasoning_effort"] = thinking.effort
+
+
+def _add_tools(out: dict[str, Any], request: Request, same: bool, profile: Profile) -> None:
+    if not request.tools:
+        return
+    out["tools"] = [tool.raw if same and tool.raw is not None else _tool(tool) for tool in request.tools]
+    choice = request.tool_choice
+    if choice is not None:
+        if choice.mode != "named":
+            out["tool_choice"] = choice.mode
+        elif same and request.fields.get("tool_choice") is not None and request.names[choice.name].name == choice.name:
+            out["tool_choice"] = request.fields["tool_choice"]
+        else:
+            out["tool_choice"] = {"type": "function", "function": {"name": choice.name}}
+    if request.parallel is not None and profile.parallel_tool_calls:
+        out["parallel_tool_calls"] = request.parallel
+
+
+def _tool(tool: Tool) -> dict[str, Any]:
+    function: dict[str, Any] = {"name": tool.name}
+    if tool.description is not None:
+        function["description"] = jsonx.quoted_raw(tool.description)
+    if tool.schema is not None:
+        function["parameters"] = tool.schema
+    if tool.strict is not None:
+        function["strict"] = tool.strict
+    return {"type": "function", "function": function}
+
+
+def _format(request: Request) -> dict[str, Any]:
+    wanted = request.format
+    assert wanted is not None
+    if wanted.kind == "json_object":
+        return {"type": "json_object"}
+    inner: dict[str, Any] = {"name": wanted.name, "schema": wanted.schema}
+    if wanted.strict is not None:
+        inner["strict"] = wanted.strict
+    if wanted.description is not None:
+        inner["description"] = jsonx.quoted_raw(wanted.description)
+    return {"type": "json_schema", "json_schema": inner}
+
+
+def _messages(request: Request, same: bool, profile: Profile) -> list[Any]:
+    if same:
+        out: list[Any] = []
+        for turn in request.turns:
+            if turn.raw is not None and not turn.touched:
+                out.append(turn.raw)
+            elif turn.raw is not None:
+                out.append(_patched(turn, turn.raw, profile))
+            else:
+                out += _turn(turn, profile, True)
+        return out
+    lead = leading_system(request.turns)
+    out = []
+    texts = [part.text for turn in request.turns[:lead] for part in turn.parts if isinstance(part, TextPart)]
+    if texts:
+        out.append({"role": "system", "content": _system(request.turns[:lead], texts, profile)})
+    for turn in request.turns[lead:]:
+        out += _turn(turn, profile, False)
+    return out
+
+
+def _system(turns: list[Turn], texts: list[bytes], profile: Profile) -> Any:
+    """One system text, blocks joined by a blank line; as parts where cache marks have to be kept."""
+    parts = [part for turn in turns for part in turn.parts]
+    if profile.cache_control and any(isinstance(part, TextPart) and part.cache is not None for part in parts):
+        return [_part(part, profile) for part in parts]
+    return jsonx.quoted_raw(b"\\n\\n".join(texts))
+
+
+def _patched(turn: Turn, raw: Raw, profile: Profile) -> dict[str, Any]:
+    """The client's own message with the members changed that `fit` touched."""
+    message: dict[str, Any] = dict(jsonx.members(raw))
+    if "role" in turn.touched:
+        message["role"] = "system" if turn.role == "system" else "user"
+    if "content" in turn.touched:
+        inner = turn.parts
+        if turn.role == "user" and inner and isinstance(inner[0], ResultPart):
+            inner = inner[0].parts
+        message["content"] = _content(inner, profile, turn.role)
+    if "reasoning" in turn.touched:
+        for name in ("reasoning", "reasoning_content", "reasoning_details"):
+            message.pop(name, None)
+        message |= _thoughts(turn, profile)
+    if "calls" in turn.touched:
+        message.pop("function_call", None)
+        calls = [_call(part) for part in turn.parts if isinstance(part, CallPart)]
+        if calls:
+            message["tool_calls"] = calls
+        else:
+            message.pop("tool_calls", None)
+    return message
+
+
+def _turn(turn: Turn, profile: Profile, same: bool) -> list[Any]:
+    """The messages of one turn: results first, each in its own, then the rest (B061)."""
+    out: list[Any] = []
+    rest: list[Part] = []
+    for part in turn.parts:
+        if isinstance(part, ResultPart):
+            out.append(_result(part, same))
+        else:
+            rest.append(part)
+    if turn.role == "assistant":
+        message = _assistant(turn, rest, profile)
+        return [message] if message is not None else []
+    if rest:
+        role = "user" if turn.role == "user" else "developer" if turn.developer else "system"
+        out.append({"role": role, "content": _content(rest, profile, turn.role)})
+    return out
+
+
+def _assistant(turn: Turn, parts: list[Part], profile: Profile) -> dict[str, Any] | None:
+    texts: list[Part] = [part for part in parts if isinstance(part, (TextPart, ImagePart))]
+    calls = [_call(part) for part in parts if isinstance(part, CallPart)]
+    message: dict[str, Any] = {"role": "assistant", "content": None}
+    if texts:
+        message["content"] = _content(texts, profile, "assistant")
+    elif not calls:
+        return None
+    message |= _thoughts(turn, profile)
+    if calls:
+        message["tool_calls"] = calls
+    return message
+
+
+def _thoughts(turn: Turn, profile: Profile) -> dict[str, Any]:
+    text = b"".join(part.text for part in turn.parts if isinstance(part, ReasoningPart))
+    return {profile.reasoning_field: jsonx.quoted_raw(text)} if text else {}
+
+
+def _content(parts: list[Part], profile: Profile, role: str) -> Any:
+    """A string where there is only text, else parts."""
+    marked = profile.cache_control and any(isinstance(part, TextPart) and part.cache is not None for part in parts)
+    if not marked and all(isinstance(part, TextPart) for part in parts):
+        separator = b"" if role == "assistant" else b"\\n"
+        return jsonx.quoted_raw(separator.join(part.text for part in parts if isinstance(part, TextPart)))
+    return [_part(part, profile) for part in parts]
+
+
+def _part(part: Part, profile: Profile) -> Any:
+    match part:
+        case TextPart():
+            out: dict[str, Any] = {"type": "text", "text": jsonx.quoted_raw(part.text)}
+            if profile.cache_control and part.cache is not None:
+                out["cache_control"] = part.cache
+            return out
+        case ImagePart():
+            url = part.url or b"data:" + part.media_type.encode() + b";base64," + part.data
+            image: dict[str, Any] = {"url": jsonx.quoted_raw(url)}
+            if part.detail in ("auto", "low", "high"):
+                image["detail"] = part.detail
+            return {"type": "image_url", "image_url": image}
+        case FilePart():
+            data = b"data:" + part.media_type.encode() + b";base64," + part.data
+            name = part.filename or b"document"
+            return {
+                "type": "file",
+                "file": {"filename": jsonx.quoted_raw(name), "file_data": jsonx.quoted_raw(data)},
+            }
+        case AudioPart():
+            return {"type": "input_audio", "input_audio": {"data": jsonx.quoted_raw(part.data), "format": part.format}}
+        case OpaquePart():
+            return part.raw
+        case _:
+            raise TypeError(f"{type(part).__name__} is no content part")
+
+
+def _call(part: CallPart) -> dict[str, Any]:
+    arguments = part.arguments if part.quoted else jsonx.embed(part.arguments)
+    function = {"name": part.name, "arguments": jsonx.quoted_raw(arguments or b"{}")}
+    return {"id": part.call_id, "type": "function", "function": function}
+
+
+def _result(part: ResultPart, same: bool) -> dict[str, Any]:
+    """A tool message. There is no flag for a failure, so the text says it (B061)."""
+    texts = [inner.text for inner in part.parts if isinstance(inner, TextPart)]
+    text = b"\\n".join(texts)
+    if part.is_error and not same:
+        text = b"Error: " + text
+    return {"role": "tool", "tool_call_id": part.call_id, "content": jsonx.quoted_raw(text)}

@@ -1,0 +1,70 @@
+"""Earlier reasoning for a target: what it may see, and proofs only for their maker (D5, D20, R3)."""
+
+import msgspec
+
+from kenari.core.ids import ENVELOPE_PREFIX
+from kenari.core.request import Part, ReasoningPart, Turn
+from kenari.dialects.fit.target import Target
+from kenari.wire import jsonx
+
+
+def fit_reasoning(turns: list[Turn], target: Target) -> list[Turn]:
+    """The turns with each reasoning part as this target takes it. A turn that said nothing else is left out."""
+    out: list[Turn] = []
+    for turn in turns:
+        if turn.role != "assistant" or not any(isinstance(part, ReasoningPart) for part in turn.parts):
+            out.append(turn)
+            continue
+        parts: list[Part] = []
+        for part in turn.parts:
+            parts.extend(_fit_part(part, target) if isinstance(part, ReasoningPart) else [part])
+        if parts == turn.parts:
+            out.append(turn)
+        elif parts:
+            out.append(msgspec.structs.replace(turn, parts=parts, touched=turn.touched | {"reasoning"}))
+    return out
+
+
+def _fit_part(part: ReasoningPart, target: Target) -> list[ReasoningPart]:
+    match target.dialect:
+        case "chat":
+            if not target.profile.reasoning_content_roundtrip or not part.text:
+                return []
+            return [part if not part.proof else ReasoningPart(part.text)]
+        case "messages":
+            return _own_blocks(part, target)
+        case _:
+            return _own_item(part, target)
+
+
+def _own_blocks(part: ReasoningPart, target: Target) -> list[ReasoningPart]:
+    """The thinking blocks of this maker that a part stands for; without a proof there is none."""
+    if not part.proof.startswith(ENVELOPE_PREFIX):
+        own = part.proof and target.raw_signatures and part.kind in ("signature", "redacted")
+        return [part] if own else []
+    sealed = target.envelopes.open(part.proof)
+    if sealed is None or sealed.maker != target.maker:
+        return []
+    text = jsonx.unescape(part.text)
+    blocks: list[ReasoningPart] = []
+    position = 0
+    for piece in sealed.pieces:
+        words = text[position : position + piece.length]
+        position += piece.length
+        if piece.kind in ("signature", "redacted"):
+            blocks.append(ReasoningPart(jsonx.escape(words), piece.value, piece.kind))
+    return blocks
+
+
+def _own_item(part: ReasoningPart, target: Target) -> list[ReasoningPart]:
+    """The reasoning item for a Responses provider: its words, and its encrypted content when this maker issued it."""
+    proof = ""
+    if part.proof.startswith(ENVELOPE_PREFIX):
+        sealed = target.envelopes.open(part.proof)
+        if sealed is not None and sealed.maker == target.maker:
+            proof = next((piece.value for piece in sealed.pieces if piece.kind == "encrypted"), "")
+    if not part.proof:
+        return [part]
+    if not proof and not part.text:
+        return []
+    return [ReasoningPart(part.text, proof, "encrypted" if proof else "mark")]

@@ -1,0 +1,94 @@
+"""`fit`: a request made ready for one target. Pure: the client's request is left as it was."""
+
+import msgspec
+from msgspec import Raw
+
+from kenari.core.errors import KenariError, bad_request
+from kenari.core.ids import cache_key
+from kenari.core.request import Notice, Request
+from kenari.dialects.fit.content import fit_content
+from kenari.dialects.fit.pairs import pair_results
+from kenari.dialects.fit.reasoning import fit_reasoning
+from kenari.dialects.fit.target import Target
+from kenari.dialects.fit.thinking import fit_thinking
+from kenari.dialects.fit.tools import fit_tools, rename_calls
+from kenari.wire import jsonx
+
+DEFAULT_OUTPUT = 65536
+"""S123: the cap of a Responses request that names none."""
+
+
+def fit(request: Request, target: Target) -> Request:
+    """The request as this target can take it. Raises KenariError (400) where a person's words would be lost."""
+    notices: list[Notice] = []
+    max_output = _max_output(request, target)
+    tools, choice, names = fit_tools(request, target, notices)
+    turns = pair_results(request.turns)
+    turns = fit_reasoning(turns, target)
+    turns = fit_content(turns, request.origin, target, notices)
+    turns = rename_calls(turns, request, names)
+    if not any(turn.role != "system" for turn in turns):
+        raise bad_request("the conversation holds no message of a user or an assistant. add one", "messages")
+    fitted = msgspec.structs.replace(
+        request,
+        model=target.model,
+        turns=turns,
+        tools=tools,
+        tool_choice=choice,
+        parallel=request.parallel if tools and target.profile.parallel_tool_calls else None,
+        max_output=max_output,
+        thinking=fit_thinking(request, target, max_output or target.max_output),
+        cache_key=_cache_key(request, target),
+        names=names,
+        notices=request.notices + notices,
+    )
+    _fit_sampling(fitted, target)
+    _check_format(fitted, target)
+    return fitted
+
+
+def _max_output(request: Request, target: Target) -> int | None:
+    """The cap: clamped to the model's (D23), the default where the format or the provider wants one (S123, F12)."""
+    if request.max_output is not None:
+        return min(request.max_output, target.max_output)
+    if request.origin == "responses":
+        return min(DEFAULT_OUTPUT, target.max_output)
+    if target.dialect == "messages" or target.profile.default_max_tokens:
+        return target.max_output
+    return None
+
+
+def _cache_key(request: Request, target: Target) -> str | None:
+    if request.cache_key is None or not target.takes_prompt_cache_key():
+        return None
+    return cache_key(target.cache_key, target.account, request.cache_key)
+
+
+def _fit_sampling(request: Request, target: Target) -> None:
+    """Temperatures above what the provider takes are lowered; a Messages provider takes 0 to 1."""
+    ceiling = target.profile.temperature_max
+    if ceiling is None and target.dialect == "messages":
+        ceiling = 1.0
+    raw = request.sampling.get("temperature")
+    if ceiling is None or raw is None:
+        return
+    if float(jsonx.value(raw)) > ceiling:
+        request.sampling = request.sampling | {"temperature": Raw(jsonx.encode(ceiling))}
+        request.notices = [*request.notices, Notice("temperature", f"lowered to {ceiling}")]
+
+
+def _check_format(request: Request, target: Target) -> None:
+    """A wanted answer format that the provider cannot enforce is an error, never silently ignored."""
+    wanted = request.format
+    if wanted is None:
+        return
+    able = target.profile.response_format
+    if target.dialect == "messages" and wanted.kind == "json_object":
+        able = "none"
+    if able == "none" or (able == "json_object" and wanted.kind == "json_schema"):
+        raise KenariError(
+            "bad_request",
+            f"this model cannot be held to response_format {wanted.kind}. choose another model, or ask for JSON in words",
+            "response_format",
+            elsewhere=True,
+        )

@@ -1,0 +1,52 @@
+"""Messages as a `Dialect`."""
+
+from collections.abc import Mapping
+
+from kenari.core.errors import KenariError
+from kenari.core.events import Event
+from kenari.core.fold import Reply
+from kenari.core.profile import Profile
+from kenari.core.request import Request
+from kenari.dialects.base import Answer, Decoder, Encoder, RelayRule
+from kenari.dialects.messages import decode, encode, outgoing, request
+
+
+class MessagesDialect:
+    """`POST /v1/messages` on the clients' side, `/messages` on the providers'."""
+
+    name = "messages"
+    path = "/v1/messages"
+    upstream_path = "/messages"
+    LOSES: frozenset[str] = frozenset({"logprobs", "reasoning tokens", "refusal"})
+    RELAY: Mapping[str, RelayRule] = encode.RELAY
+
+    def decode_request(self, body: bytes) -> Request:
+        """A client's request."""
+        return request.decode_request(body)
+
+    def encode_request(self, request: Request, profile: Profile) -> bytes:
+        """The body for a provider."""
+        return outgoing.encode_request(request, profile)
+
+    def decode_reply(self, body: bytes, profile: Profile, answer_id: str) -> list[Event]:
+        """A provider's plain answer."""
+        return decode.decode_reply(body, answer_id)
+
+    def encode_reply(self, reply: Reply, answer: Answer) -> bytes:
+        """The client's plain answer."""
+        return encode.encode_reply(reply, answer)
+
+    def decoder(self, profile: Profile, answer_id: str) -> Decoder:
+        """A provider's stream."""
+        return decode.MessagesDecoder(answer_id)
+
+    def encoder(self, answer: Answer) -> Encoder:
+        """A client's stream."""
+        return encode.MessagesEncoder(answer)
+
+    def encode_error(self, error: KenariError, request_id: str) -> bytes:
+        """The Anthropic envelope."""
+        return encode.error_body(error, request_id)
+
+
+MESSAGES = MessagesDialect()

@@ -1,0 +1,146 @@
+"""The public door: which path is served by what. Everything here is what a client of any format may call."""
+
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from kenari.catalog.models import Catalog
+from kenari.core.errors import KenariError
+from kenari.core.ports import Exchange, Keys
+from kenari.dialects.base import Dialect
+from kenari.dialects.registry import BY_PATH, DIALECTS
+from kenari.gateway.heads import JSON, answer_error, id_lines
+from kenari.gateway.serve import Gateway
+from kenari.keys.bootstrap import identify
+
+_log = logging.getLogger("kenari.public")
+
+COUNT_PATH = "/v1/messages/count_tokens"
+MODELS_PATH = "/v1/models"
+_TEXT_TYPES = (b"application/json", b"text/", b"application/x-www-form-urlencoded")
+
+
+class PublicDoor:
+    """Serves exchanges of the inbound end. `ready` says whether the process can serve (readyz), `cors_origins` which
+    pages of a browser may call it."""
+
+    def __init__(
+        self, gateway: Gateway, keys: Keys, catalog: Catalog, cors_origins: tuple[str, ...], ready: Callable[[], bool]
+    ) -> None:
+        self._gateway, self._keys, self._catalog = gateway, keys, catalog
+        self._cors, self._ready = cors_origins, ready
+
+    def serve(self, exchange: Exchange) -> Coroutine[Any, Any, None]:
+        """The coroutine that answers this exchange."""
+        path = exchange.path
+        dialect = BY_PATH.get(path) if exchange.method == "POST" and not self._cors else None
+        if dialect is not None:
+            return self._gateway.complete(exchange, dialect)
+        return self._route(exchange, path)
+
+    def refuse(self, exchange: Exchange, error: KenariError) -> None:
+        """Answer a request that the inbound end could not accept, in the format that its path speaks."""
+        answer_error(exchange, dialect_of(exchange.path), error)
+
+    async def _route(self, exchange: Exchange, path: str) -> None:
+        dialect = dialect_of(path)
+        try:
+            if path.startswith("/v1/v1/"):  # SDKs append /v1/messages to a pasted /v1 base (D24)
+                path = path[3:]
+            if self._cors and self._preflight(exchange):
+                return
+            await self._dispatch(exchange, path)
+        except KenariError as error:
+            answer_error(exchange, dialect, error, _allow(error, path))
+
+    async def _dispatch(self, exchange: Exchange, path: str) -> None:
+        method = exchange.method
+        if path in BY_PATH or path == COUNT_PATH:
+            if method == "POST":
+                _check_content_type(exchange)
+                served = self._gateway.count if path == COUNT_PATH else self._gateway.complete
+                await served(exchange, BY_PATH.get(path) or DIALECTS["messages"])
+                return
+            if path == DIALECTS["responses"].path and b"upgrade" in exchange.headers:
+                raise KenariError("upgrade_required", "websockets are not served here. send POST /v1/responses instead")
+            raise KenariError("method_not_allowed", f"{path} takes POST only")
+        if path == MODELS_PATH or path.startswith(MODELS_PATH + "/"):
+            self._models(exchange, path)
+        elif path in ("/healthz", "/readyz", "/"):
+            self._state(exchange, path)
+        else:
+            raise KenariError("not_found", f"there is nothing at {_shown(path)}. see GET /v1/models and the docs")
+
+    def _models(self, exchange: Exchange, path: str) -> None:
+        if exchange.method not in ("GET", "HEAD"):
+            raise KenariError("method_not_allowed", f"{MODELS_PATH} takes GET only")
+        identify(self._keys, exchange.headers)
+        anthropic = b"anthropic-version" in exchange.headers
+        if path == MODELS_PATH:
+            body = self._catalog.list_body(anthropic)
+        else:
+            body = self._catalog.model_body(path[len(MODELS_PATH) + 1 :], anthropic)
+        exchange.answer(200, id_lines(exchange.id) + JSON, body)
+
+    def _state(self, exchange: Exchange, path: str) -> None:
+        if exchange.method not in ("GET", "HEAD"):
+            raise KenariError("method_not_allowed", f"{path} takes GET only")
+        ready = path != "/readyz" or self._ready()
+        status, word = (200, b"ok") if ready else (503, b"draining")
+        lines = id_lines(exchange.id) + JSON + b"cache-control: no-store\r\n"
+        exchange.answer(status, lines, b'{"service":"kenari","status":"' + word + b'"}')
+
+    def _preflight(self, exchange: Exchange) -> bool:
+        """Answer a browser's preflight of an allowed origin, or let the answer carry the origin. True when answered."""
+        origin = exchange.headers.get(b"origin", b"").decode("latin-1")
+        if not origin or not ("*" in self._cors or origin in self._cors):
+            return False
+        allowed = b"access-control-allow-origin: " + origin.encode("latin-1") + b"\r\nvary: origin\r\n"
+        if exchange.method == "OPTIONS" and b"access-control-request-method" in exchange.headers:
+            exchange.answer(204, id_lines(exchange.id) + allowed + _PREFLIGHT, b"")
+            return True
+        exchange.extra_headers = allowed + _EXPOSED
+        return False
+
+
+_PREFLIGHT = (
+    b"access-control-allow-methods: GET, POST, OPTIONS\r\n"
+    b"access-control-allow-headers: authorization, content-type, x-api-key, anthropic-version, anthropic-beta, "
+    b"anthropic-dangerous-direct-browser-access, x-session-id, idempotency-key, x-stainless-arch, x-stainless-lang, "
+    b"x-stainless-os, x-stainless-package-version, x-stainless-retry-count, x-stainless-runtime, "
+    b"x-stainless-runtime-version, x-stainless-timeout, x-stainless-helper-method\r\n"
+    b"access-control-max-age: 600\r\n"
+)
+_EXPOSED = (
+    b"access-control-expose-headers: x-request-id, request-id, x-kenari-ignored, retry-after, retry-after-ms, "
+    b"x-should-retry\r\n"
+)
+
+
+def dialect_of(path: str) -> Dialect:
+    """The format whose error envelope a path speaks: Messages below /v1/messages, else OpenAI's."""
+    if path.startswith("/v1/v1/"):
+        path = path[3:]
+    if path.startswith("/v1/messages"):
+        return DIALECTS["messages"]
+    return BY_PATH.get(path, DIALECTS["chat"])
+
+
+def _check_content_type(exchange: Exchange) -> None:
+    """JSON, or a type that clients send by mistake with JSON in it; never a form with parts or a file."""
+    kind = exchange.headers.get(b"content-type", b"application/json").lower().lstrip()
+    if not kind.startswith(_TEXT_TYPES) and b"json" not in kind:
+        raise KenariError("unsupported_media_type", "send JSON with content-type: application/json")
+
+
+def _allow(error: KenariError, path: str) -> bytes:
+    if error.code == "upgrade_required":
+        return b"upgrade: HTTP/1.1\r\n"
+    if error.code != "method_not_allowed":
+        return b""
+    return b"allow: POST\r\n" if path in BY_PATH or path == COUNT_PATH else b"allow: GET, HEAD\r\n"
+
+
+def _shown(path: str) -> str:
+    """A path as it may stand in a message: printable and short."""
+    return "".join(char if char.isprintable() else "?" for char in path[:100])

@@ -1,0 +1,250 @@
+"""One attempt: a provider's bytes -> frames -> events -> gate -> the client's sink, by callback and without a queue."""
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from kenari.core.errors import KenariError, interrupted
+from kenari.core.events import Event, Meter
+from kenari.core.ports import Call, Outgoing, Upstream
+from kenari.core.profile import Profile
+from kenari.core.request import Request
+from kenari.core.usage import Usage
+from kenari.dialects.base import Dialect
+from kenari.dialects.failures import failure_of_status, no_answer
+from kenari.gateway.estimate import completed_usage
+from kenari.gateway.gate import Gate, Phase
+from kenari.gateway.sinks import Sink
+from kenari.wire.sse import Frames
+
+MAX_ERROR_BODY = 256 * 1024
+DRAIN_SECONDS = 5.0
+"""F5: how long usage and `[DONE]` are awaited after a finish."""
+
+
+class Timeouts(msgspec.Struct, frozen=True):
+    """Seconds: until the response head, from it to the first content, and between bytes in mid-stream."""
+
+    header: float
+    first_event: float
+    idle: float
+
+
+class Attempt:
+    """Hears of one provider call and feeds the sink. `done` is resolved when nothing more comes of it.
+
+    After that `error` says how it failed (None: it did not), `left` that the client went away, `gate.content` whether
+    the client may have seen something, `usage` what it used.
+    """
+
+    def __init__(
+        self, dialect: Dialect, profile: Profile, request: Request, sink: Sink, done: "asyncio.Future[None]"
+    ) -> None:
+        self.gate = Gate(request.names)
+        self.error: KenariError | None = None
+        self.left = False
+        self.done = done
+        self.first_content: float | None = None
+        self.answered = False
+        self._dialect, self._profile, self._request, self._sink = dialect, profile, request, sink
+        self._decoder = dialect.decoder(profile)
+        self._frames = Frames()
+        self._call: Call | None = None
+        self._mode = ""
+        self._status = 0
+        self._headers: dict[bytes, bytes] = {}
+        self._body: list[bytes] = []
+        self._size = 0
+        self._over = False  # the transport has said its last word
+        self._clock: Callable[[], float] = asyncio.get_running_loop().time
+        self._last = self._clock()
+        self.timeouts = Timeouts(600, 600, 600)
+        self.secrets: tuple[str, ...] = ()
+        self.names = ("", "")
+
+    def start(self, upstream: Upstream, outgoing: Outgoing) -> None:
+        """Call the provider."""
+        self._call = upstream.start(outgoing, self)
+        self._sink.attach(self)
+
+    @property
+    def usage(self) -> Usage:
+        """What this attempt used, estimated where the provider did not say."""
+        return completed_usage(self.gate.usage, self._request, self.gate.output_bytes)
+
+    # -- the provider speaks (core.ports.Receiver)
+
+    def on_head(self, status: int, headers: dict[bytes, bytes]) -> None:
+        """Status and headers. A status of 200 does not mean yet that the provider works."""
+        self._last = self._clock()
+        self._status, self._headers = status, headers
+        if status != 200:
+            self._mode = "error"
+        elif headers.get(b"content-type", b"").lower().startswith(b"text/event-stream"):
+            self._mode = "stream"
+        else:
+            self._mode = "json"
+        self.answered = True
+
+    def on_body(self, data: bytes) -> None:
+        """The next bytes: one write to the client at most."""
+        self._last = self._clock()
+        if self._mode == "stream":
+            if self.done.done():
+                return
+            try:
+                frames = self._frames.feed(data)
+            except KenariError as error:
+                self._fail(error)
+                return
+            events: list[Event] = []
+            for frame in frames:
+                events += self._decoder.feed(frame)
+            if events or self._decoder.done:
+                self._advance(events)
+        elif self._size <= MAX_ERROR_BODY or self._mode == "json":
+            self._body.append(data)
+            self._size += len(data)
+
+    def on_end(self) -> None:
+        """The body is complete."""
+        self._over = True
+        if self.done.done():
+            return
+        if self._mode == "stream":
+            self._end_stream()
+            return
+        body = b"".join(self._body)
+        if self._mode == "error":
+            self._fail(failure_of_status(self._status, self._headers, body, secrets=self.secrets, names=self.names))
+            return
+        events = self._dialect.decode_reply(body, self._profile)
+        self._advance(events)
+        if not self.done.done():
+            self._fail(interrupted())
+
+    def on_lost(self, error: KenariError) -> None:
+        """The transport broke."""
+        self._over = True
+        if self.done.done():
+            return
+        if self._mode == "error":  # the status is known, only its words are not whole
+            body = b"".join(self._body)
+            error = failure_of_status(self._status, self._headers, body, secrets=self.secrets, names=self.names)
+        if self.gate.phase is Phase.DRAIN:
+            self._complete([])
+        else:
+            self._fail(error)
+
+    # -- the client's side (gateway.sinks.Source)
+
+    def leave(self) -> None:
+        """The client has gone: the provider's call is broken off at once."""
+        if not self.done.done():
+            self.left = True
+            self._close()
+            self.done.set_result(None)
+
+    def pause(self) -> None:
+        """The client reads too slowly."""
+        if self._call is not None:
+            self._call.pause()
+
+    def resume(self) -> None:
+        """The client reads again."""
+        if self._call is not None:
+            self._last = self._clock()
+            self._call.resume()
+
+    # -- time
+
+    def tick(self, now: float) -> None:
+        """Timeouts: head, first content, silence in mid-stream, and the short wait after a finish."""
+        if self._over:
+            return
+        waited = now - self._last
+        if self.done.done():
+            if waited >= DRAIN_SECONDS:
+                self._close()
+            return
+        phase = self.gate.phase
+        if phase is Phase.DRAIN:
+            if waited >= DRAIN_SECONDS:
+                self._complete([])
+                self._close()
+        elif not self._mode:
+            if waited >= self.timeouts.header:
+                self._fail(_late("did not begin to answer"))
+        elif phase is Phase.HOLD:
+            if waited >= self.timeouts.first_event:
+                self._fail(_late("began but said nothing"))
+        elif waited >= self.timeouts.idle:
+            self._fail(_late("fell silent"))
+
+    @property
+    def over(self) -> bool:
+        """Nothing more will be heard: it needs no ticks."""
+        return self._over
+
+    # --
+
+    def _end_stream(self) -> None:
+        events: list[Event] = []
+        for frame in self._frames.flush():
+            events += self._decoder.feed(frame)
+        if not self.gate.content and self.gate.stop is None and not events and not self._decoder.done:
+            events = self._decoder.finish()
+            if not self.gate.content and all(type(event).__name__ == "Failure" for event in events):
+                self._fail(no_answer())
+                return
+        else:
+            events += self._decoder.finish()
+        self._advance(events)
+        if not self.done.done():
+            if self.gate.phase is Phase.DRAIN:
+                self._complete([])
+            else:
+                self._fail(interrupted())
+
+    def _advance(self, events: list[Event]) -> None:
+        gate = self.gate
+        out = gate.take(events)
+        if out and self.first_content is None:
+            self.first_content = self._clock()
+        if gate.error is not None:
+            if out:
+                self._sink.put(out)
+            self._fail(gate.error)
+        elif gate.stop is not None and (self._decoder.done or self._mode == "json"):
+            self._complete(out)
+        elif out:
+            self._sink.put(out)
+
+    def _complete(self, out: list[Event]) -> None:
+        usage = self.usage
+        if usage is not self.gate.usage:
+            out = [*out, Meter(usage)]
+        self.gate.phase = Phase.OVER
+        self._sink.attach(None)
+        self._sink.put(out, last=True)
+        self.done.set_result(None)
+
+    def _fail(self, error: KenariError) -> None:
+        self.gate.fail(error)
+        self.error = self.gate.error or error
+        self._close()
+        self._sink.attach(None)
+        if not self.done.done():
+            self.done.set_result(None)
+
+    def _close(self) -> None:
+        if self._call is not None and not self._over:
+            self._over = True
+            self._call.abort()
+
+
+def _late(what: str) -> KenariError:
+    return KenariError(
+        "upstream_timeout", f"the model's provider {what} in time. send the request again", elsewhere=True
+    )

@@ -1,0 +1,90 @@
+"""Asking a Messages provider to count a prompt (M4). A refusal or a silence is no failure: then we estimate."""
+
+import asyncio
+
+from msgspec import Raw
+
+from kenari.catalog.plan import Candidate
+from kenari.core.errors import KenariError
+from kenari.core.ports import Call, Outgoing, Upstream
+from kenari.core.request import Request
+from kenari.dialects.registry import DIALECTS
+from kenari.gateway.ticker import Ticker
+from kenari.providers.base import endpoint, sign
+from kenari.wire import jsonx
+
+_COUNTED = ("model", "messages", "system", "tools", "tool_choice", "thinking")
+"""The members that the counting endpoint knows."""
+
+MAX_SECONDS = 20.0
+MAX_BODY = 1024 * 1024
+
+
+async def count_at_provider(request: Request, candidate: Candidate, upstream: Upstream, ticker: Ticker) -> int | None:
+    """The provider's count of a fitted request's prompt, None when it does not say."""
+    provider = candidate.provider
+    members = jsonx.members(DIALECTS[provider.dialect].encode_request(request, provider.profile))
+    body = jsonx.encode({name: raw for name, raw in members.items() if name in _COUNTED})
+    whole = _Whole(asyncio.get_running_loop())
+    whole.call = upstream.start(
+        Outgoing(
+            url=endpoint(provider, "/messages/count_tokens"),
+            headers=sign(provider, candidate.key, {}, request.origin),
+            body=body,
+            connect_timeout=provider.connect_timeout,
+            proxy=provider.proxy,
+            ca=provider.ca,
+        ),
+        whole,
+    )
+    ticker.add(whole)
+    try:
+        await whole.done
+    finally:
+        ticker.remove(whole)
+    return _number(whole.body) if whole.status == 200 else None
+
+
+def _number(body: bytes) -> int | None:
+    try:
+        count: Raw = jsonx.members(body)["input_tokens"]
+        number = jsonx.value(count)
+    except (jsonx.Malformed, KeyError):
+        return None
+    return number if isinstance(number, int) and number > 0 else None
+
+
+class _Whole:
+    """Collects one small answer."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.done: asyncio.Future[None] = loop.create_future()
+        self.status = 0
+        self.body = b""
+        self.call: Call | None = None
+        self._until = loop.time() + MAX_SECONDS
+
+    def on_head(self, status: int, headers: dict[bytes, bytes]) -> None:
+        self.status = status
+
+    def on_body(self, data: bytes) -> None:
+        if len(self.body) < MAX_BODY:
+            self.body += data
+
+    def on_end(self) -> None:
+        self._finish()
+
+    def on_lost(self, error: KenariError) -> None:
+        self.status = 0
+        self._finish()
+
+    def tick(self, now: float) -> None:
+        if now >= self._until and not self.done.done():
+            self.status = 0
+            if self.call is not None:
+                self.call.abort()
+            self._finish()
+
+    def _finish(self) -> None:
+        if not self.done.done():
+            self.done.set_result(None)

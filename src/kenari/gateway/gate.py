@@ -1,0 +1,124 @@
+"""The gate: which events of an attempt may go out, as one small pure table.
+
+HOLD   opening frames are kept; a failure here means the next candidate or a real HTTP error (D7)
+FLOW   the first content was seen: events go straight through, a failure is in-stream
+DRAIN  a finish was seen: only usage is awaited, for a few seconds (F5)
+OVER   nothing more is heard
+"""
+
+from enum import Enum
+
+from kenari.core.errors import KenariError, interrupted
+from kenari.core.events import Args, Close, Event, Failure, Foreign, Meter, Open, Ping, Reason, Seal, Start, Stop, Text
+from kenari.core.request import ToolName
+from kenari.core.usage import Usage
+from kenari.dialects.failures import no_answer
+
+MAX_HELD = 4096
+"""Events that may wait for the first content; a provider that opens more without saying anything is broken."""
+
+_CONTENT = frozenset({Text, Reason, Args})
+
+
+class Phase(Enum):
+    """Where an attempt stands."""
+
+    HOLD = "hold"
+    FLOW = "flow"
+    DRAIN = "drain"
+    OVER = "over"
+
+
+class Gate:
+    """Passes the events of one attempt, renames its calls, counts what it said.
+
+    `error` is set when the attempt failed; what `take` returned before stays valid. `content` is true once the client
+    may have seen something of it. `names` maps the tool names that
+    the provider saw to the client's own. `output_bytes` counts the escaped bytes of all it said, for estimates.
+    """
+
+    def __init__(self, names: dict[str, ToolName]) -> None:
+        self.phase = Phase.HOLD
+        self.error: KenariError | None = None
+        self.usage: Usage | None = None
+        self.stop: Stop | None = None
+        self.output_bytes = 0
+        self.content = False
+        self._names = names
+        self._held: list[Event] = []
+        self._calls: set[int] = set()
+
+    def take(self, events: list[Event]) -> list[Event]:
+        """What of these events goes to the client now."""
+        phase = self.phase
+        if phase is Phase.OVER:
+            return []
+        if phase is Phase.FLOW and len(events) == 1 and type(events[0]) in _CONTENT:  # nearly every call
+            self.output_bytes += len(events[0].delta)  # type: ignore[union-attr]
+            return events
+        out: list[Event] = []
+        for event in events:
+            if isinstance(event, Failure):
+                self._fail(event.error)
+                break
+            self._note(event)
+            out.append(self._renamed(event) if isinstance(event, Open) else event)
+        return self._release(out)
+
+    def fail(self, error: KenariError) -> None:
+        """The attempt's transport failed. After a finish that is no loss (D6)."""
+        if self.phase is not Phase.DRAIN:
+            self._fail(error)
+
+    def _release(self, out: list[Event]) -> list[Event]:
+        if not self.content:
+            self._held += out
+            if len(self._held) > MAX_HELD:
+                self._fail(no_answer())
+            return []
+        if self._held:
+            out = self._held + out
+            self._held = []
+        return out
+
+    def _note(self, event: Event) -> None:
+        match event:
+            case Text() | Reason() | Args():
+                self.output_bytes += len(event.delta)
+                if event.delta:
+                    self._flow()
+            case Meter():
+                self.usage = event.usage
+            case Start():
+                self.usage = event.usage
+            case Stop():
+                self._flow()
+                self.stop = event
+                self.phase = Phase.DRAIN
+            case Seal():
+                self._flow()
+            case Close():
+                if event.index in self._calls:
+                    self._flow()
+            case Open() | Ping() | Foreign() | Failure():
+                pass
+
+    def _flow(self) -> None:
+        if self.phase is Phase.HOLD:
+            self.phase = Phase.FLOW
+            self.content = True
+
+    def _renamed(self, event: Open) -> Open:
+        """A call under the client's own name for the tool."""
+        if event.kind != "call":
+            return event
+        self._calls.add(event.index)
+        own = self._names.get(event.name)
+        if own is None or (own.name == event.name and own.namespace is None and not own.custom):
+            return event
+        return Open(event.index, "call", event.call_id, own.name, own.namespace, own.custom)
+
+    def _fail(self, error: KenariError) -> None:
+        """Before content an attempt fails with its own error, after it the answer was interrupted (D7)."""
+        self.error = interrupted() if self.content else error
+        self.phase = Phase.OVER

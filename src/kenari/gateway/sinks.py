@@ -1,0 +1,155 @@
+"""Where an answer goes: to a client's stream as it comes, or folded into one JSON object.
+
+Both are the exchange's watcher: a client that goes away aborts the provider's call, one that reads slowly pauses it.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from kenari.core.errors import KenariError
+from kenari.core.events import Event
+from kenari.core.fold import Fold, Reply
+from kenari.core.ports import Exchange
+from kenari.dialects.base import Encoder
+from kenari.wire.sse import KEEPALIVE
+
+
+class Source(Protocol):
+    """The provider's call that feeds a sink at the moment."""
+
+    def leave(self) -> None:
+        """The client has gone."""
+        ...
+
+    def pause(self) -> None:
+        """The client reads too slowly."""
+        ...
+
+    def resume(self) -> None:
+        """The client reads again."""
+        ...
+
+
+class Sink:
+    """What the two sinks share: the client's side of the exchange, and the source behind it at the moment.
+
+    `begun` is true once the status is out: failures are in-stream from then on. `ended` is true when the last byte
+    has been handed over.
+    """
+
+    def __init__(self, exchange: Exchange) -> None:
+        self.exchange = exchange
+        self.begun = False
+        self.ended = False
+        self._source: Source | None = None
+        self._paused = False
+        exchange.watcher = self
+
+    @property
+    def gone(self) -> bool:
+        """The client has gone."""
+        return self.exchange.gone
+
+    def attach(self, source: Source | None) -> None:
+        """From now on this call feeds the sink."""
+        self._source = source
+        if source is not None and self._paused:
+            source.pause()
+
+    def on_gone(self) -> None:
+        """The client has gone: cancel its provider at once (U6)."""
+        if self._source is not None:
+            self._source.leave()
+
+    def on_pause(self) -> None:
+        """Back-pressure: the provider is not read while the client does not read."""
+        self._paused = True
+        if self._source is not None:
+            self._source.pause()
+
+    def on_resume(self) -> None:
+        """The client reads again."""
+        self._paused = False
+        if self._source is not None:
+            self._source.resume()
+
+    def tick(self, now: float) -> None:
+        """How late it is; a sink that has to show signs of life does so here."""
+
+    def put(self, events: list[Event], last: bool = False) -> None:
+        """The next events; `last` with those that complete the answer."""
+        raise NotImplementedError
+
+    def fail(self, error: KenariError) -> None:
+        """The answer failed after `begun`."""
+        raise NotImplementedError
+
+
+class StreamSink(Sink):
+    """A client's stream. `keepalive` and `noop_after` are in seconds, `clock` is the loop's time."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        encoder: Encoder,
+        head: bytes,
+        clock: Callable[[], float],
+        silence: tuple[float, float],
+    ) -> None:
+        super().__init__(exchange)
+        self._encoder = encoder
+        self.head = head
+        self._clock = clock
+        self._keepalive, self._noop_after = silence
+        self._last_bytes = self._last_event = clock()
+
+    def put(self, events: list[Event], last: bool = False) -> None:
+        data = self._encoder.encode(events)
+        if last:
+            data += self._encoder.finish()
+        if data:
+            self._begin()
+            self.exchange.write(data)
+            self._last_bytes = self._last_event = self._clock()
+        if last:
+            self.ended = True
+            self.exchange.end()
+
+    def fail(self, error: KenariError) -> None:
+        self._begin()
+        self.exchange.write(self._encoder.fail(error))
+        self.ended = True
+        self.exchange.end()
+
+    def tick(self, now: float) -> None:
+        """A comment after each silent `keepalive` (S15), a real no-op after each silent `noop_after` (D15)."""
+        if self.ended or self.gone or self._paused:
+            return
+        if now - self._last_event >= self._noop_after:
+            self._begin()
+            self.exchange.write(self._encoder.noop())
+            self._last_bytes = self._last_event = now
+        elif now - self._last_bytes >= self._keepalive:
+            self._begin()
+            self.exchange.write(KEEPALIVE)
+            self._last_bytes = now
+
+    def _begin(self) -> None:
+        if not self.begun:
+            self.begun = True
+            self.exchange.begin(200, self.head)
+
+
+class PlainSink(Sink):
+    """One JSON object. `finish` gets the whole reply; a plain answer has no sign of life, and needs none (D22)."""
+
+    def __init__(self, exchange: Exchange, finish: Callable[[Reply], None]) -> None:
+        super().__init__(exchange)
+        self._fold = Fold()
+        self._finish = finish
+
+    def put(self, events: list[Event], last: bool = False) -> None:
+        self._fold.add(events)
+        if last:
+            self.begun = self.ended = True
+            self._finish(self._fold.reply())

@@ -1,0 +1,103 @@
+"""The keeper's books, as far as there is no money yet: every request leaves one structured line in the log.
+
+What a node must have once lives in the keeper; with one process its ports are plain calls (docs/decisions/0004).
+"""
+
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+from kenari.core.ports import Caller, Hold, Line
+from kenari.wire import jsonx
+
+Clock = Callable[[], float]
+Later = Callable[[float, Callable[[], None]], object]
+FLUSH_SECONDS = 0.05
+FLUSH_LINES = 256
+
+
+class LogBooks:
+    """Books that only log. Lines are written in batches so that a busy server makes few system calls.
+
+    `style` is "json" or "text"; times are UTC. No prompt, answer or secret is ever in a line.
+    """
+
+    def __init__(self, style: str, now: Clock, later: Later, out: TextIO | None = None) -> None:
+        self._style, self._now, self._later = style, now, later
+        self._out = out
+        self._lines: list[bytes] = []
+        self._scheduled = False
+        self.in_flight = 0
+
+    def reserve(self, caller: Caller, request_id: str) -> Hold:
+        """Admit the request; the bootstrap key has no balance to check."""
+        self.in_flight += 1
+        return Hold(request_id, caller)
+
+    def settle(self, hold: Hold | None, line: Line) -> None:
+        """Write the request's line."""
+        if hold is not None:
+            self.in_flight -= 1
+        record = self._record(line)
+        self._lines.append(jsonx.encode(record) if self._style == "json" else _as_text(record))
+        if len(self._lines) >= FLUSH_LINES:
+            self.flush()
+        elif not self._scheduled:
+            self._scheduled = True
+            self._later(FLUSH_SECONDS, self.flush)
+
+    def flush(self) -> None:
+        """Write out what waits."""
+        self._scheduled = False
+        if self._lines:
+            out = self._out or sys.stdout
+            out.write(b"\n".join(self._lines).decode("utf-8", "replace") + "\n")
+            out.flush()
+            self._lines = []
+
+    def _record(self, line: Line) -> dict[str, Any]:
+        usage = line.usage
+        record: dict[str, Any] = {
+            "time": datetime.fromtimestamp(self._now(), UTC).isoformat(timespec="milliseconds"),
+            "id": line.id,
+            "account": line.account,
+            "key": line.key,
+            "model": line.model,
+            "target": line.target,
+            "in": line.client_format,
+            "out": line.provider_format,
+            "stream": line.stream,
+            "status": line.status,
+            "reason": line.ending,
+            "tokens": {
+                "input": usage.fresh or 0,
+                "cache_read": usage.cache_read or 0,
+                "cache_write": usage.cache_write,
+                "output": usage.output or 0,
+            },
+            "estimated": usage.estimated,
+            "first_content_ms": _rounded(line.first_content_ms),
+            "duration_ms": _rounded(line.duration_ms),
+            "attempts": len(line.legs),
+            "peer": line.peer,
+        }
+        if line.code:
+            record["code"] = line.code
+        if line.notices:
+            record["notices"] = [notice.name for notice in line.notices]
+        return record
+
+
+def _rounded(milliseconds: float | None) -> float | None:
+    return None if milliseconds is None else round(milliseconds, 2)
+
+
+def _as_text(record: dict[str, Any]) -> bytes:
+    """The same record as `key=value` words for people."""
+    words = [str(record["time"])]
+    for name, value in record.items():
+        if name == "time" or value in (None, "", False):
+            continue
+        words.append(f"{name}={jsonx.encode(value).decode() if isinstance(value, (dict, list)) else value}")
+    return " ".join(words).replace("\n", " ").encode("utf-8", "replace")

@@ -1,0 +1,106 @@
+"""Server-sent events on bytes, after the WHATWG event-stream rules, at any cut of the input."""
+
+import re
+from typing import NamedTuple
+
+from kenari.core.errors import KenariError
+
+KEEPALIVE = b": keepalive\n\n"
+MAX_FRAME = 32 * 1024 * 1024
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+
+
+class Frame(NamedTuple):
+    """One event: its name (b"" when there is no `event:` line) and its data, several data lines joined by LF."""
+
+    event: bytes
+    data: bytes
+
+
+class Frames:
+    """Cuts a provider's bytes into frames. `comments` counts comment lines, which are a sign of life (S14)."""
+
+    def __init__(self) -> None:
+        self.comments = 0
+        self._tail = b""
+        self._start = True
+        self._loose = False  # a carriage return was seen: lines may end in three ways
+        self._after_cr = False
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """The frames that are complete with these bytes."""
+        if self._start:
+            data = self._skip_bom(data)
+            if self._start:
+                return []
+        buffer = self._tail + data if self._tail else data
+        if self._loose or b"\r" in data:
+            buffer = self._to_lf(data)
+        cut = buffer.rfind(b"\n\n")
+        if cut < 0:
+            self._keep(buffer)
+            return []
+        self._keep(buffer[cut + 2 :])
+        out: list[Frame] = []
+        for block in buffer[:cut].split(b"\n\n"):
+            frame = self._parse(block)
+            if frame is not None:
+                out.append(frame)
+        return out
+
+    def flush(self) -> list[Frame]:
+        """What stands at the end of the input without its blank line."""
+        rest, self._tail = self._tail, b""
+        frame = self._parse(rest) if rest else None
+        return [frame] if frame is not None else []
+
+    def _keep(self, tail: bytes) -> None:
+        if len(tail) > MAX_FRAME:
+            raise KenariError("upstream_error", "the model's provider sent an event that is too large", elsewhere=True)
+        self._tail = tail
+
+    def _skip_bom(self, data: bytes) -> bytes:
+        data = self._tail + data
+        if len(data) < 3 and b"\xef\xbb\xbf".startswith(data):
+            self._tail = data
+            return b""
+        self._start, self._tail = False, b""
+        return data[3:] if data.startswith(b"\xef\xbb\xbf") else data
+
+    def _to_lf(self, data: bytes) -> bytes:
+        """All line ends as LF; a CR at the cut is a line end, and the LF that may follow it is not a second one."""
+        self._loose = True
+        if self._after_cr and data.startswith(b"\n"):
+            data = data[1:]
+            self._after_cr = False
+        if data:
+            self._after_cr = data.endswith(b"\r")
+        return self._tail + _LINE_END.sub(b"\n", data)
+
+    def _parse(self, block: bytes) -> Frame | None:
+        if block.startswith(b"data: ") and b"\n" not in block:  # chat: nearly every frame
+            return Frame(b"", block[6:])
+        event, seen = b"", False
+        data: list[bytes] = []
+        for line in block.split(b"\n"):
+            name, colon, value = line.partition(b":")
+            if value.startswith(b" "):
+                value = value[1:]
+            if name == b"data":
+                data.append(value)
+                seen = True
+            elif name == b"event":
+                event = value
+            elif colon and not name:
+                self.comments += 1
+        return Frame(event, b"\n".join(data)) if seen else None
+
+
+def data_frame(data: bytes) -> bytes:
+    """A frame of one `data:` line (S6)."""
+    return b"data: " + data + b"\n\n"
+
+
+def event_frame(name: bytes, data: bytes) -> bytes:
+    """A frame of an `event:` line and a `data:` line (S7, S8)."""
+    return b"event: " + name + b"\ndata: " + data + b"\n\n"
