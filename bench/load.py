@@ -4,6 +4,7 @@ import asyncio
 import re
 import time
 from collections.abc import Callable
+from typing import cast
 
 _LENGTH = re.compile(rb"content-length: *(\d+)", re.I)
 
@@ -30,8 +31,7 @@ class Client(asyncio.Protocol):
         self.sent_at = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast("asyncio.Transport", transport)
         self.send()
 
     def send(self) -> None:

@@ -11,6 +11,7 @@ import asyncio
 import re
 import sys
 import time
+from typing import cast
 
 import uvloop
 
@@ -63,8 +64,7 @@ class Provider(asyncio.Protocol):
         self.handle: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast("asyncio.Transport", transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.handle:

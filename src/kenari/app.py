@@ -2,52 +2,163 @@
 
 import asyncio
 import logging
-import os
+import secrets
 import signal
 import sys
 import time
-from collections.abc import Callable
+from pathlib import Path
 
-import uvloop
+import msgspec
 
-from kenari.catalog.models import Catalog
-from kenari.config import Config, with_demo_model
+from kenari.catalog.models import Catalog, Model, TargetRef
+from kenari.config import Config, ServerSettings
 from kenari.core.ids import Envelopes, derive_key
-from kenari.core.ports import Upstream
 from kenari.demo.server import DemoModel, start_demo
 from kenari.demo.welcome import welcome
-from kenari.doors.edge import Edge, EdgeLimits
-from kenari.doors.listeners import listen
+from kenari.doors.edge import Edge
+from kenari.doors.limits import EdgeLimits
+from kenari.doors.listeners import listen, server_context
 from kenari.doors.public import PublicDoor
 from kenari.gateway.serve import Gateway
 from kenari.gateway.ticker import Ticker
 from kenari.keeper.books import LogBooks
-from kenari.keeper.secrets import load_secret
-from kenari.keys.bootstrap import BootstrapKeys, load_first_key
+from kenari.keeper.secrets import first_key, root_secret
+from kenari.keys.bootstrap import OPERATOR, BootstrapKeys
+from kenari.providers.base import Provider
 from kenari.upstream.http import HttpUpstream
 from kenari.upstream.scripted import ScriptedUpstream
 
+try:
+    from uvloop import new_event_loop
+except ImportError:  # a platform without uvloop: the stock loop serves too, slower
+    from asyncio import new_event_loop
+
 _log = logging.getLogger("kenari")
+DEMO_MODEL = "smollm2-135m:free"
 
 
 def run(config: Config, demo: bool = False) -> int:
     """Serve until SIGTERM or SIGINT; the exit status."""
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(_serve(config, demo))
 
 
 async def _serve(config: Config, demo: bool) -> int:
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     model: DemoModel | None = None
     if demo:
         started = await start_demo(_say)
         if isinstance(started, str):
-            _say(f"the real demo model is not available: {started}. serving the scripted one")
+            _say(f"the real demo model is not available here: {started}. the scripted one is served instead")
         else:
             model = started
-        config = with_demo_model(config, model.base_url if model else None, model.model_name if model else "")
+            config = with_demo(config, model.base_url, model.model_name)
     try:
-        return await _Server(config).run(demo)
+        return await Server(config).run()
+    except OSError as error:
+        _say(f"kenari cannot start: {error.strerror or error}")
+        return 1
     finally:
         if model is not None:
             await model.stop()
+
+
+def with_demo(config: Config, base_url: str, name: str) -> Config:
+    """The configuration with the real demo model in front of its own models."""
+    provider = Provider(name="demo-model", dialect="chat", base_url=base_url)
+    model = Model(
+        id=DEMO_MODEL,
+        targets=(TargetRef(provider.name, name),),
+        reasoning=False,
+        vision=False,
+        context_window=8192,
+        max_output_tokens=4096,
+    )
+    return msgspec.structs.replace(
+        config, providers=config.providers | {provider.name: provider}, models={model.id: model} | config.models
+    )
+
+
+class Server:
+    """One process of kenari: every room, put together."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        settings = config.server
+        loop = asyncio.get_running_loop()
+        folder = store_folder(config.store_url)
+        root = root_secret(config.secret, folder, secrets.token_bytes(32))
+        self._key, self._key_made = first_key(config.bootstrap_key, folder, secrets.token_bytes(32))
+        self._books = LogBooks(settings.log, time.time, loop.call_later)
+        self._ticker = Ticker(loop, tick_seconds(config))
+        self._http = HttpUpstream()
+        keys = BootstrapKeys({self._key: OPERATOR})
+        catalog = Catalog(config.models, {name: route.models for name, route in config.routes.items()})
+        gateway = Gateway(
+            catalog=catalog,
+            providers=config.providers,
+            keys=keys,
+            books=self._books,
+            upstreams={"http": self._http, "https": self._http, "scripted": ScriptedUpstream()},
+            ticker=self._ticker,
+            envelopes=Envelopes(derive_key(root, "envelopes")),
+            cache_key=derive_key(root, "cache keys"),
+            keepalive=settings.keepalive,
+            noop_after=settings.noop_after,
+        )
+        self._draining = False
+        door = PublicDoor(gateway, keys, catalog, settings.cors_origins, lambda: not self._draining)
+        limits = EdgeLimits(max_body=settings.max_body, trusted_proxies=settings.trusted_proxies)
+        self._edge = Edge(door.serve, door.refuse, limits)
+
+    async def run(self) -> int:
+        """Listen, serve, drain, end."""
+        settings = self._config.server
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._signalled, stop)
+        tls = server_context(settings.tls_cert, settings.tls_key) if settings.tls_cert else None
+        address = await listen(self._edge, settings.listen, tls)
+        self._welcome(settings, address)
+        await stop.wait()
+        self._draining = True
+        self._edge.drain()
+        if not await self._edge.wait_closed(settings.drain):
+            _log.warning("some requests did not end within drain and were broken off")
+        self._edge.close()
+        await asyncio.sleep(0)  # what was broken off leaves its lines
+        self._ticker.close()
+        self._http.close()
+        self._books.flush()
+        return 0
+
+    def _signalled(self, stop: asyncio.Event) -> None:
+        """The first signal drains, the second one ends at once."""
+        if stop.is_set():
+            self._edge.close()
+        stop.set()
+
+    def _welcome(self, settings: ServerSettings, address: str) -> None:
+        """Tell the person at the terminal where kenari is; the key only when it was made now (F11)."""
+        scheme = "https" if settings.tls_cert else "http"
+        base = address if address.startswith("unix:") else f"{scheme}://{address}"
+        _say(welcome(base, self._key if self._key_made else None, list(self._config.models)).rstrip("\n"))
+
+
+def store_folder(url: str) -> Path:
+    """Where secrets made by kenari lie: beside the store, or here when the store is a server."""
+    return Path(url.removeprefix("sqlite:///")).expanduser().parent if url.startswith("sqlite:///") else Path()
+
+
+def tick_seconds(config: Config) -> float:
+    """How often time-outs are looked at: a quarter of the shortest one, at least 20 times and at most once a second."""
+    server = config.server
+    shortest = min(server.keepalive, server.noop_after, server.idle_timeout, server.first_event_timeout)
+    for provider in config.providers.values():
+        shortest = min(shortest, provider.idle_timeout, provider.first_event_timeout, provider.header_timeout)
+    return max(0.05, min(1.0, shortest / 4))
+
+
+def _say(line: str) -> None:
+    """A line for the person at the terminal; standard output holds the request log only."""
+    print(line, file=sys.stderr, flush=True)

@@ -31,9 +31,9 @@ class Proof(msgspec.Struct, frozen=True):
 class Answer(msgspec.Struct, kw_only=True):
     """What an encoder has to know of the request that it answers.
 
-    `id` is the 16-hex request id, `created` Unix seconds, `model` the name the client used. `seal` makes the envelope
+    `id` is the 16-hex request id, `created` Unix seconds, `now` the clock in Unix seconds, `model` the name the client used. `seal` makes the envelope
     that carries proofs to this client. `raw_signatures` is true when a Messages client may see a maker's signature
-    as it is (D5: every target of the model has one maker). `input_estimate` counts the prompt when nobody else does.
+    as it is (D5: every target of the model has one maker).
     """
 
     id: str
@@ -41,9 +41,8 @@ class Answer(msgspec.Struct, kw_only=True):
     model: str
     request: Request
     seal: Callable[[list[Proof]], str]
+    now: Callable[[], float]
     raw_signatures: bool = False
-    input_estimate: int = 0
-    sources: bool = False
 
 
 class Decoder(Protocol):

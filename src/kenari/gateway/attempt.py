@@ -41,6 +41,7 @@ class Attempt:
     def __init__(
         self, dialect: Dialect, profile: Profile, request: Request, sink: Sink, done: "asyncio.Future[None]"
     ) -> None:
+        answer_id = self._answer_id = sink.exchange.id
         self.gate = Gate(request.names)
         self.error: KenariError | None = None
         self.left = False
@@ -48,7 +49,7 @@ class Attempt:
         self.first_content: float | None = None
         self.answered = False
         self._dialect, self._profile, self._request, self._sink = dialect, profile, request, sink
-        self._decoder = dialect.decoder(profile)
+        self._decoder = dialect.decoder(profile, answer_id)
         self._frames = Frames()
         self._call: Call | None = None
         self._mode = ""
@@ -61,7 +62,7 @@ class Attempt:
         self._last = self._clock()
         self.timeouts = Timeouts(600, 600, 600)
         self.secrets: tuple[str, ...] = ()
-        self.names = ("", "")
+        self.names: tuple[str, str] = ("", "")
 
     def start(self, upstream: Upstream, outgoing: Outgoing) -> None:
         """Call the provider."""
@@ -119,7 +120,7 @@ class Attempt:
         if self._mode == "error":
             self._fail(failure_of_status(self._status, self._headers, body, secrets=self.secrets, names=self.names))
             return
-        events = self._dialect.decode_reply(body, self._profile)
+        events = self._dialect.decode_reply(body, self._profile, self._answer_id)
         self._advance(events)
         if not self.done.done():
             self._fail(interrupted())

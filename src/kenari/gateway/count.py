@@ -4,11 +4,11 @@ import asyncio
 
 from msgspec import Raw
 
-from kenari.catalog.plan import Candidate
 from kenari.core.errors import KenariError
 from kenari.core.ports import Call, Outgoing, Upstream
 from kenari.core.request import Request
 from kenari.dialects.registry import DIALECTS
+from kenari.gateway.plan import Candidate
 from kenari.gateway.ticker import Ticker
 from kenari.providers.base import endpoint, sign
 from kenari.wire import jsonx

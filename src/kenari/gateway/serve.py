@@ -9,10 +9,9 @@ from collections.abc import Callable
 import msgspec
 
 from kenari.catalog.models import Catalog, Model
-from kenari.catalog.plan import Candidate, plan
 from kenari.core.errors import KenariError, interrupted
 from kenari.core.fold import Reply
-from kenari.core.ids import Envelopes, Sealed, SealedPiece, maker_of
+from kenari.core.ids import Envelopes, Sealed, SealedPiece
 from kenari.core.ports import Books, Caller, Exchange, Hold, Keys, Leg, Line, Outgoing, Upstream
 from kenari.core.request import Notice, Request
 from kenari.dialects.base import Answer, Dialect, Proof
@@ -22,10 +21,11 @@ from kenari.gateway.attempt import Attempt, Timeouts
 from kenari.gateway.count import count_at_provider
 from kenari.gateway.estimate import estimate_prompt
 from kenari.gateway.heads import JSON, STREAM, answer_error, id_lines, ignored_line
+from kenari.gateway.plan import Candidate, one_maker, plan
 from kenari.gateway.sinks import PlainSink, Sink, StreamSink
 from kenari.gateway.ticker import Ticker
 from kenari.keys.bootstrap import identify
-from kenari.providers.base import endpoint, sign
+from kenari.providers.base import Provider, endpoint, sign
 
 _log = logging.getLogger("kenari.gateway")
 
@@ -41,6 +41,7 @@ class Gateway:
         self,
         *,
         catalog: Catalog,
+        providers: dict[str, Provider],
         keys: Keys,
         books: Books,
         upstreams: dict[str, Upstream],
@@ -51,6 +52,7 @@ class Gateway:
         noop_after: float,
     ) -> None:
         self.catalog = catalog
+        self.providers = providers
         self.keys = keys
         self.books = books
         self.upstreams = upstreams
@@ -95,7 +97,7 @@ class Gateway:
         self, exchange: Exchange, dialect: Dialect, request: Request, model: Model, caller: Caller, line: Line
     ) -> None:
         """Try the candidates in order until one's first content."""
-        candidates = plan(self.catalog, model)
+        candidates = plan(model, self.providers)
         if not candidates:
             raise KenariError(
                 "upstream_unavailable", "no provider of this model is configured. tell the operator", retry_after=30
@@ -122,7 +124,7 @@ class Gateway:
             request = dialect.decode_request(exchange.body)
             model = self.catalog.chat_model(request.model)
             number: int | None = None
-            candidate = next(iter(plan(self.catalog, model)), None)
+            candidate = next(iter(plan(model, self.providers)), None)
             if candidate is not None and _counts(candidate):
                 target = self.target(candidate, model, caller)
                 number = await count_at_provider(fit(request, target), candidate, self.upstream(candidate), self.ticker)
@@ -138,9 +140,9 @@ class Gateway:
             dialect=provider.dialect,
             model=candidate.model,
             profile=provider.profile,
-            maker=_maker(candidate),
+            maker=candidate.maker,
             envelopes=self.envelopes,
-            raw_signatures=self.one_maker(model),
+            raw_signatures=one_maker(plan(model, self.providers)),
             reasoning=model.reasoning,
             vision=model.vision,
             max_output=model.max_output_tokens,
@@ -148,11 +150,6 @@ class Gateway:
             cache_key=self.cache_key,
             account=caller.account,
         )
-
-    def one_maker(self, model: Model) -> bool:
-        """Whether all targets of a model are one maker that speaks Messages: then its signatures travel raw (D5)."""
-        makers = {_maker(candidate) for candidate in plan(self.catalog, model)}
-        return len(makers) == 1 and next(iter(makers)).startswith("messages/")
 
     def upstream(self, candidate: Candidate) -> Upstream:
         """The outbound end for a candidate's address."""
@@ -184,7 +181,8 @@ class _Run:
             model=request.model,
             request=request,
             seal=self._seal,
-            raw_signatures=gateway.one_maker(model),
+            now=time.time,
+            raw_signatures=one_maker(plan(model, gateway.providers)),
         )
         self._sink = self._make_sink()
 
@@ -273,7 +271,9 @@ class _Run:
         gateway, exchange = self._gateway, self._exchange
         if not self._request.stream:
             return PlainSink(exchange, self._finish_plain)
-        sink = StreamSink(exchange, self._dialect.encoder(self._answer), self._head(STREAM), gateway.clock, gateway.silence)
+        sink = StreamSink(
+            exchange, self._dialect.encoder(self._answer), self._head(STREAM), gateway.clock, gateway.silence
+        )
         gateway.ticker.add(sink)
         return sink
 
@@ -291,10 +291,6 @@ class _Run:
     def _seal(self, proofs: list[Proof]) -> str:
         pieces = [SealedPiece(proof.kind, proof.value, proof.length) for proof in proofs]
         return self._gateway.envelopes.seal(Sealed(self._maker, pieces))
-
-
-def _maker(candidate: Candidate) -> str:
-    return maker_of(candidate.provider.dialect, candidate.provider.name, candidate.model)
 
 
 def _counts(candidate: Candidate) -> bool:

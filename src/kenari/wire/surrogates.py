@@ -6,11 +6,12 @@ Frames with an escaped lone half cannot be decoded as they are. `hide` replaces 
 
 import re
 
-_FIRST = 0xF0000  # plane 15 is for private use: U+F0000 + (half - U+D800) stands for a half
+_FIRST = 0x10F800  # the end of plane 16, for private use and used by no icon font; + (half - U+D800) is that half
 _LONE = re.compile(
     rb"\\u([dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u([dD][89a-fA-F][0-9a-fA-F]{2})|\\.", re.S
 )
-_HIDDEN = re.compile(rb"\xf3\xb0[\x80-\x9f][\x80-\xbf]")
+_HIDDEN = re.compile(rb"\xf4\x8f[\xa0-\xbf][\x80-\xbf]")
+_REPLACED = "\ufffd".encode()
 
 
 def hide(data: bytes) -> bytes:
@@ -23,14 +24,19 @@ def hide(data: bytes) -> bytes:
     return _LONE.sub(replace, data)
 
 
+def drop_hidden(data: bytes) -> bytes:
+    """The JSON with each hidden half as U+FFFD, for values that nobody joins."""
+    return _HIDDEN.sub(_REPLACED, data)
+
+
 class Halves:
-    """Mends the texts of one stream; `pending` is a high half that waits for its mate."""
+    """Mends the texts of one block; `flush` at its end."""
 
     def __init__(self) -> None:
         self._pending = b""
 
     def mend(self, text: bytes) -> bytes:
-        """The text with its halves joined. A high half at the end is kept for the next text."""
+        """The text with its halves joined. A high half at the end is kept for the next text, which may leave b""."""
         text = self._pending + text
         self._pending = b""
         if not _HIDDEN.search(text):
@@ -44,24 +50,24 @@ class Halves:
             between, code = text[position : match.start()], _code(match.group())
             position = match.end()
             if high and (between or code < 0xDC00):
-                out.append("\ufffd".encode())
+                out.append(_REPLACED)
                 high = 0
             out.append(between)
             if code < 0xDC00:
                 high = code
             else:
                 pair = 0x10000 + ((high - 0xD800) << 10) + (code - 0xDC00)
-                out.append((chr(pair) if high else "\ufffd").encode())
+                out.append(chr(pair).encode() if high else _REPLACED)
                 high = 0
         if high:
-            out.append("\ufffd".encode())
+            out.append(_REPLACED)
         out.append(text[position:])
         return b"".join(out)
 
     def flush(self) -> bytes:
         """What a half that never met its mate becomes."""
         pending, self._pending = self._pending, b""
-        return "\ufffd".encode() if pending else b""
+        return _REPLACED if pending else b""
 
 
 def _code(hidden: bytes) -> int:

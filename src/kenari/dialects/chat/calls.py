@@ -1,8 +1,10 @@
 """Tool deltas of chat-like providers, put together by the rules of the event model.
 
 A new call begins if the index is unseen, or if id and name both come and the id differs; a differing id without a name
-is a continuation; without an index the last call goes on unless a new id comes with a name. The first non-empty id wins.
-A name fragment equal to the name so far is a repeat, any other is appended. The block opens when arguments start.
+is a continuation; without an index the last call goes on unless a new id comes with a name. Servers that send whole
+calls with neither index nor id begin a new one with a name after arguments that are complete. The first non-empty id
+wins. A name fragment equal to the name so far is a repeat, any other is appended. The block opens when arguments start
+or the next call begins, so that blocks stand in the order of the calls.
 """
 
 from msgspec import Raw
@@ -10,6 +12,7 @@ from msgspec import Raw
 from kenari.core.events import Args, Close, Event, Open
 from kenari.dialects.chat.wire import ToolDelta
 from kenari.wire import jsonx
+from kenari.wire.surrogates import Halves
 
 
 class _Call:
@@ -17,48 +20,68 @@ class _Call:
         self.id = ""
         self.name = ""
         self.block: int | None = None
-        self.empty = True
+        self.pieces: list[bytes] = []
+        self.halves: Halves | None = None
+
+    @property
+    def complete(self) -> bool:
+        """The arguments so far are a whole JSON value."""
+        try:
+            jsonx.value(jsonx.unescape(b"".join(self.pieces)).encode("utf-8", "replace"))
+        except (jsonx.Malformed, ValueError):
+            return False
+        return True
 
 
 class Calls:
-    """The calls of one answer. `answer_id` makes ids for calls that come without one."""
+    """The calls of one answer. `answer_id` makes ids for calls that come without one of their own.
+
+    `next_block` arguments and results: the index that the next block gets.
+    """
 
     def __init__(self, answer_id: str) -> None:
         self._answer_id = answer_id
         self._by_index: dict[int, _Call] = {}
         self._last: _Call | None = None
         self._all: list[_Call] = []
+        self._ids: set[str] = set()
 
     def __bool__(self) -> bool:
-        return bool(self._all)
+        return any(call.name for call in self._all)
 
-    def add(self, delta: ToolDelta, next_block: int) -> list[Event]:
-        """The events of one delta; `next_block` is the index that a block opened now gets."""
+    def add(self, delta: ToolDelta, next_block: int, split: bool) -> tuple[list[Event], int]:
+        """The events of one delta. `split` says that texts may hold hidden surrogate halves."""
         function = delta.function
         name = (function.name if function else None) or ""
-        identity = delta.id or ""
-        call = self._last if delta.index is None else self._by_index.get(delta.index)
-        if call is None or (identity and name and call.id and call.name and identity != call.id):
+        piece = _piece(function.arguments) if function else b""
+        events: list[Event] = []
+        call = self._find(delta, name, piece)
+        if call is None:
+            if self._last is not None and self._last.block is None and self._last.name:
+                events.append(self._open(self._last, next_block))
+                next_block += 1
             call = _Call()
             self._all.append(call)
         if delta.index is not None:
             self._by_index[delta.index] = call
         self._last = call
-        call.id = call.id or identity
+        call.id = call.id or _identity(delta)
         if call.block is None and name and name != call.name:
             call.name += name
-        piece = _piece(function.arguments) if function else b""
-        if not piece or not call.name:
-            return []
-        events: list[Event] = []
-        if call.block is None:
+        if not piece:
+            return events, next_block
+        early, before = call.block is None, len(call.pieces)
+        call.pieces.append(piece)
+        if early and call.name:
             events.append(self._open(call, next_block))
-        call.empty = False
-        assert call.block is not None
-        events.append(Args(call.block, piece))
-        return events
+            next_block += 1
+            before = 0
+        if call.block is not None:
+            for one in call.pieces[before:]:
+                self._say(call, one, split, events)
+        return events, next_block
 
-    def close(self, next_block: int) -> list[Event]:
+    def close(self, next_block: int) -> tuple[list[Event], int]:
         """The end of all calls: unopened ones open, empty arguments become `{}`."""
         events: list[Event] = []
         for call in self._all:
@@ -68,16 +91,40 @@ class Calls:
                 events.append(self._open(call, next_block))
                 next_block += 1
             assert call.block is not None
-            if call.empty:
-                events.append(Args(call.block, b"{}"))
+            rest = call.halves.flush() if call.halves is not None else b""
+            if rest or not call.pieces:
+                events.append(Args(call.block, rest or b"{}"))
             events.append(Close(call.block))
-        return events
+        return events, next_block
+
+    def _find(self, delta: ToolDelta, name: str, piece: bytes) -> _Call | None:
+        """The call that a delta goes on with, None when it begins a new one."""
+        call = self._last if delta.index is None else self._by_index.get(delta.index)
+        if call is None or not name or not call.name:
+            return call
+        identity = _identity(delta)
+        if identity:
+            return call if not call.id or identity == call.id else None
+        return None if piece.strip() and call.pieces and call.complete else call
+
+    def _say(self, call: _Call, piece: bytes, split: bool, events: list[Event]) -> None:
+        assert call.block is not None
+        if split and call.halves is None:
+            call.halves = Halves()
+        text = piece if call.halves is None else call.halves.mend(piece)
+        if text:
+            events.append(Args(call.block, text))
 
     def _open(self, call: _Call, block: int) -> Open:
         call.block = block
-        if not call.id:
+        if not call.id or call.id in self._ids:
             call.id = f"call_{self._answer_id}{block}"
+        self._ids.add(call.id)
         return Open(block, "call", call.id, call.name)
+
+
+def _identity(delta: ToolDelta) -> str:
+    return "" if delta.id is None else str(delta.id)
 
 
 def _piece(raw: Raw) -> bytes:

@@ -1,5 +1,7 @@
 """A chat provider's answer -> events."""
 
+from typing import Any, cast
+
 from msgspec import Raw
 
 from kenari.core.events import Close, Escaped, Event, Failure, Meter, Open, Reason, Start, Stop, StopReason, Text
@@ -7,12 +9,12 @@ from kenari.core.grammar import mend
 from kenari.core.profile import Profile
 from kenari.dialects.chat.calls import Calls
 from kenari.dialects.chat.think import ThinkTags
-from kenari.dialects.chat.wire import CHUNK, PART, Choice, Chunk, Delta, UsageSeen
+from kenari.dialects.chat.wire import CHUNK, NULL, PART, Choice, Chunk, Delta, UsageSeen
 from kenari.dialects.failures import failure_in_body, no_answer
 from kenari.dialects.frames import read_frame
 from kenari.wire import jsonx
 from kenari.wire.sse import Frame
-from kenari.wire.surrogates import Halves
+from kenari.wire.surrogates import Halves, drop_hidden
 
 FINISH: dict[str, StopReason] = {
     "stop": "stop",
@@ -24,6 +26,7 @@ FINISH: dict[str, StopReason] = {
     "content_filter": "filter",
     "refusal": "filter",
 }
+"""Providers' words for F1; others are a plain stop."""
 
 
 class ChatDecoder:
@@ -47,9 +50,9 @@ class ChatDecoder:
         data = frame.data
         if self._failed or self.done:
             return []
-        if data[:6] == b"[DONE]" or data.strip() == b"[DONE]":
+        if data[:1] != b"{" and data.strip() == b"[DONE]":
             self.done = True
-            return []
+            return self.finish()
         chunk, split = read_frame(CHUNK, data)
         if chunk is None:
             return self._unreadable(data)
@@ -59,27 +62,24 @@ class ChatDecoder:
 
     def take(self, chunk: Chunk, data: bytes) -> list[Event]:
         """The events of one chunk; `data` are its bytes, for errors."""
+        choices = chunk.choices
+        choice = choices[0] if choices else None
+        if len(chunk.error) > NULL or (choice is not None and choice.finish_reason == "error"):
+            return self._fail(data)
         events: list[Event] = []
         if not self._started:
             self._started = True
             events.append(Start())
-        choices = chunk.choices
-        if choices:
-            choice = choices[0]
-            if not self._stopped and not choice.index:
-                self._choose(choice, events)
-        elif jsonx.kind(chunk.error) not in ("", "null"):
-            self._failed = True
-            events.append(Failure(failure_in_body(data)))
-            return events
-        usage = chunk.usage or (chunk.x_groq.usage if chunk.x_groq else None)
-        if usage is not None:
-            self._usage.add(usage)
-            snapshot = self._usage.snapshot()
-            if snapshot is not None:
-                events.append(Meter(snapshot))
-        if choices and choices[0].finish_reason and not self._stopped:
-            self._stop(choices[0], events)
+        if choice is not None and (choice.index or self._stopped):  # another choice (D8), or words after the finish
+            choice = None
+        if choice is not None:
+            self._choose(choice, events)
+        if len(chunk.usage) > NULL or chunk.x_groq is not None or (choices and len(choices[0].usage) > NULL):
+            usage = self._usage.read(chunk)
+            if usage is not None:
+                events.append(Meter(usage))
+        if choice is not None and choice.finish_reason:
+            self._stop(choice, events)
         return events
 
     def finish(self) -> list[Event]:
@@ -89,55 +89,78 @@ class ChatDecoder:
         self._failed = True
         return mend(False)
 
+    def _fail(self, data: bytes) -> list[Event]:
+        """The provider reports an error. After a finish it is no longer ours."""
+        if self._stopped:
+            return []
+        self._failed = True
+        return [Failure(failure_in_body(data))]
+
     def _unreadable(self, data: bytes) -> list[Event]:
         """A frame that is no chunk: an error in some other shape, or noise that is skipped."""
         try:
-            value = jsonx.value(data)
+            value: Any = jsonx.value(data)
         except jsonx.Malformed:
             return []
-        if isinstance(value, dict) and "error" in value:
-            self._failed = True
-            return [Failure(failure_in_body(data))]
+        if isinstance(value, dict) and cast("dict[str, Any]", value).get("error"):
+            return self._fail(data)
         return []
 
     def _choose(self, choice: Choice, events: list[Event]) -> None:
         delta = choice.delta or choice.message
         if delta is None:
             return
-        thought = reasoning_of(delta)
-        if thought:
-            self._say(True, thought, events)
-        content = _text(delta.content) or _text(delta.refusal)
-        if content:
-            if self._tags is not None:
-                self._tagged(self._tags.feed(jsonx.unescape(content)), events)
-            else:
-                self._say(False, content, events, _raw_or_empty(choice.logprobs))
-        elif jsonx.kind(delta.content) == "array":
-            for reasoning, piece in parts_of(delta.content):
-                self._say(reasoning, piece, events)
-        for tool in delta.tool_calls or ():
+        if len(delta.reasoning_content) > 2 or len(delta.reasoning) > 2:
+            thought = _text(delta.reasoning_content) or _text(delta.reasoning)  # the same text under both counts once
+            if thought:
+                self._say(True, thought, events)
+        if len(delta.content) > 2 or len(delta.refusal) > 2:
+            content = _text(delta.content) or _text(delta.refusal)
+            if content and self._tags is None and len(choice.logprobs) <= NULL:
+                self._say(False, content, events)
+            elif content:
+                self._write(content, choice.logprobs, events)
+            elif jsonx.kind(delta.content) == "array":
+                for reasoning, piece in parts_of(delta.content):
+                    self._say(reasoning, piece, events)
+        if delta.tool_calls:
+            self._flush_tags(events)
             self._close_text(events)
-            new = self._calls.add(tool, self._block)
-            if new and isinstance(new[0], Open):
-                self._block += 1
-            events += new
+            for tool in delta.tool_calls:
+                new, self._block = self._calls.add(tool, self._block, self._halves is not None)
+                events += new
+
+    def _write(self, content: Escaped, logprobs: Raw, events: list[Event]) -> None:
+        """Text of the answer, which may hold a leading pair of think tags."""
+        if self._tags is not None and not self._tags.settled:
+            self._tagged(self._tags.feed(jsonx.unescape(content)), events)
+            return
+        raw = bytes(logprobs) if len(logprobs) > NULL else b""
+        if raw and self._halves is not None:
+            raw = drop_hidden(raw)
+        self._say(False, content, events, raw)
 
     def _tagged(self, pieces: list[tuple[bool, str]], events: list[Event]) -> None:
         for reasoning, text in pieces:
             self._say(reasoning, jsonx.escape(text), events)
 
+    def _flush_tags(self, events: list[Event]) -> None:
+        if self._tags is not None and not self._tags.settled:
+            self._tagged(self._tags.flush(), events)
+
     def _say(self, reasoning: bool, text: Escaped, events: list[Event], logprobs: bytes = b"") -> None:
-        if self._halves is not None:
-            text = self._halves.mend(text)
-            if not text:
-                return
         if self._open is None or self._reasoning is not reasoning:
             self._close_text(events)
             self._open, self._reasoning = self._block, reasoning
             self._block += 1
             events.append(Open(self._open, "reasoning" if reasoning else "text"))
-        events.append(Reason(self._open, text) if reasoning else Text(self._open, text, logprobs))
+        if self._halves is not None:
+            text = self._halves.mend(text)
+        if reasoning:
+            if text:
+                events.append(Reason(self._open, text))
+        elif text or logprobs:
+            events.append(Text(self._open, text, logprobs))
 
     def _close_text(self, events: list[Event]) -> None:
         if self._open is not None:
@@ -148,10 +171,10 @@ class ChatDecoder:
             self._open = None
 
     def _stop(self, choice: Choice, events: list[Event]) -> None:
-        if self._tags is not None:
-            self._tagged(self._tags.flush(), events)
+        self._flush_tags(events)
         self._close_text(events)
-        events += self._calls.close(self._block)
+        closing, self._block = self._calls.close(self._block)
+        events += closing
         self._stopped = True
         events.append(stop_of(choice, bool(self._calls)))
 
@@ -172,24 +195,20 @@ def stop_of(choice: Choice, called: bool) -> Stop:
 
 def decode_reply(body: bytes, profile: Profile, answer_id: str) -> list[Event]:
     """A plain answer is a stream of one chunk whose message is whole."""
+    frames = Frame(b"", body)
     chunk, _ = read_frame(CHUNK, body)
-    if chunk is None or not chunk.choices:
-        readable = chunk is not None and jsonx.kind(chunk.error) not in ("", "null")
-        return [Failure(failure_in_body(body) if readable else no_answer())]
-    choice = chunk.choices[0]
-    if choice.message is None and choice.delta is None:
+    decoder = ChatDecoder(profile, answer_id)
+    choice = chunk.choices[0] if chunk is not None and chunk.choices else None
+    if chunk is None or choice is None:  # an error in some shape, or nothing that answers (E4)
+        return [event for event in decoder.feed(frames) if isinstance(event, Failure)] or [Failure(no_answer())]
+    message = choice.message or choice.delta
+    if message is None and len(chunk.error) <= NULL:
         return [Failure(no_answer())]
     if not choice.finish_reason:
         choice.finish_reason = "stop"
-    decoder = ChatDecoder(profile, answer_id)
-    for position, tool in enumerate((choice.message or choice.delta or Delta()).tool_calls or ()):
+    for position, tool in enumerate((message or Delta()).tool_calls or ()):
         tool.index = position
     return decoder.take(chunk, body)
-
-
-def reasoning_of(delta: Delta) -> Escaped:
-    """The reasoning of a delta under either name; the same text under both counts once."""
-    return _text(delta.reasoning_content) or _text(delta.reasoning)
 
 
 def parts_of(content: Raw) -> list[tuple[bool, Escaped]]:
@@ -203,13 +222,11 @@ def parts_of(content: Raw) -> list[tuple[bool, Escaped]]:
             out.append((False, _text(part.text)))
         elif part.type == "thinking" and jsonx.kind(part.thinking) == "array":
             out += [(True, piece) for _, piece in parts_of(part.thinking)]
+        elif part.type == "thinking":
+            out.append((True, _text(part.thinking)))
     return [(reasoning, piece) for reasoning, piece in out if piece]
 
 
 def _text(raw: Raw) -> Escaped:
-    data = memoryview(raw)
-    return bytes(data[1:-1]) if data.nbytes > 2 and data[0] == 0x22 else b""
-
-
-def _raw_or_empty(raw: Raw) -> bytes:
-    return b"" if jsonx.kind(raw) in ("", "null") else bytes(raw)
+    data = bytes(raw)
+    return data[1:-1] if data[:1] == b'"' else b""

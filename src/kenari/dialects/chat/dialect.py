@@ -9,6 +9,7 @@ from kenari.core.profile import Profile
 from kenari.core.request import Request
 from kenari.dialects.base import Answer, Decoder, Encoder, RelayRule
 from kenari.dialects.chat import decode, encode, outgoing, request
+from kenari.dialects.envelope import envelope
 from kenari.wire import jsonx
 
 
@@ -49,7 +50,7 @@ class ChatDialect:
 
     def encode_error(self, error: KenariError, request_id: str) -> bytes:
         """The OpenAI envelope."""
-        return jsonx.encode(encode.error_object(error))
+        return jsonx.encode(envelope(error))
 
 
 CHAT = ChatDialect()

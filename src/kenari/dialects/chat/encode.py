@@ -9,6 +9,7 @@ from kenari.core.events import Args, Close, Event, Failure, Meter, Open, Reason,
 from kenari.core.fold import Block, Reply
 from kenari.core.usage import Usage
 from kenari.dialects.base import Answer, Proof
+from kenari.dialects.envelope import envelope
 from kenari.wire import jsonx
 
 FINISH = {"stop": b"stop", "sequence": b"stop", "length": b"length", "call": b"tool_calls", "filter": b"content_filter"}
@@ -32,8 +33,10 @@ class ChatEncoder:
         self._tools: dict[int, bytes] = {}  # block index -> tool index
         self._usage = Usage()
         self._stop: Stop | None = None
-        self._proofs: list[Proof] = []
-        self._length = 0
+        self._proofs: list[Proof] = []  # of all blocks so far
+        self._thought: int | None = None  # the open reasoning block
+        self._length = 0  # characters of its text that no proof covers yet
+        self._proven = False
 
     def encode(self, events: list[Event]) -> bytes:
         """The chunks of these events."""
@@ -68,7 +71,7 @@ class ChatEncoder:
     def fail(self, error: KenariError) -> bytes:
         """A chunk with an error and no choices, then `[DONE]` (S53)."""
         self.started = True
-        return b"data: " + jsonx.encode(error_object(error)) + b"\n\n" + DONE
+        return b"data: " + jsonx.encode(envelope(error)) + b"\n\n" + DONE
 
     def _role(self) -> bytes:
         self.started = True
@@ -92,11 +95,12 @@ class ChatEncoder:
             case Open():
                 return self._open(event)
             case Seal():
-                if event.kind != "mark" and not self._hide:
+                if event.kind != "mark":
                     self._proofs.append(Proof(event.kind, event.value, self._length))
                     self._length = 0
+                    self._proven = True
             case Close():
-                return self._close()
+                return self._close(event.index)
             case Start() | Meter():
                 self._usage = event.usage or self._usage
             case Stop():
@@ -116,7 +120,7 @@ class ChatEncoder:
 
     def _open(self, event: Open) -> bytes:
         if event.kind == "reasoning":
-            self._length = 0
+            self._thought = event.index
         if event.kind != "call":
             return b""
         index = self._tools[event.index] = b"%d" % len(self._tools)
@@ -124,12 +128,21 @@ class ChatEncoder:
         call = {"index": Raw(index), "id": event.call_id, "type": "function", "function": function}
         return self._chunk(b'{"tool_calls":[' + jsonx.encode(call) + b"]}")
 
-    def _close(self) -> bytes:
-        """The proof of a reasoning block goes out when the block ends."""
-        if not self._proofs:
+    def _close(self, index: int) -> bytes:
+        """When a reasoning block ends its proof goes out: in one envelope with those of the blocks before it, so that
+        the last envelope covers all the reasoning text that a client has put together."""
+        if index != self._thought:
             return b""
-        proofs, self._proofs = self._proofs, []
-        return self._chunk(jsonx.encode({"reasoning_details": reasoning_details(self._answer.seal(proofs))}))
+        self._thought = None
+        out = b""
+        if self._proven and not self._hide:
+            sealed = self._answer.seal(list(self._proofs))
+            out = self._chunk(jsonx.encode({"reasoning_details": reasoning_details(sealed)}))
+        self._proven = False
+        if self._length:
+            self._proofs.append(Proof("mark", "", self._length))
+            self._length = 0
+        return out
 
 
 def reasoning_details(envelope: str) -> list[dict[str, str]]:
@@ -151,12 +164,6 @@ def usage_object(usage: Usage) -> dict[str, Any]:
     return out
 
 
-def error_object(error: KenariError) -> dict[str, Any]:
-    """The OpenAI envelope, always with four keys (S164)."""
-    kind = error.kind
-    return {"error": {"message": error.message, "type": kind.type, "param": error.param, "code": error.code}}
-
-
 def encode_reply(reply: Reply, answer: Answer) -> bytes:
     """The chat.completion object."""
     hide = answer.request.thinking is not None and answer.request.thinking.exclude
@@ -168,15 +175,15 @@ def encode_reply(reply: Reply, answer: Answer) -> bytes:
     thought = _joined(reply, "reasoning")
     if thought and not hide:
         message["reasoning"] = message["reasoning_content"] = jsonx.quoted_raw(thought)
-    proofs = [] if hide else _proofs(reply)
-    if proofs:
+    proofs = _proofs(reply)
+    if proofs and not hide:
         message["reasoning_details"] = reasoning_details(answer.seal(proofs))
     if calls:
         message["tool_calls"] = calls
     choice: dict[str, Any] = {"index": 0, "message": message}
     logprobs = [one for block in reply.blocks for one in block.logprobs]
-    if len(logprobs) == 1:
-        choice["logprobs"] = Raw(logprobs[0])
+    if logprobs:
+        choice["logprobs"] = Raw(_merged(logprobs))
     choice["finish_reason"] = FINISH[reply.stop.reason].decode()
     out: dict[str, Any] = {
         "id": answer.id,
@@ -200,11 +207,31 @@ def _call(block: Block) -> dict[str, Any]:
 
 
 def _proofs(reply: Reply) -> list[Proof]:
+    """The proofs of all reasoning blocks in order; a text without one is marked, so that lengths add up."""
     out: list[Proof] = []
     for block in reply.blocks:
-        length = len(jsonx.unescape(block.text)) if block.seals else 0
+        if block.kind != "reasoning":
+            continue
+        length = len(jsonx.unescape(block.text))
         for seal in block.seals:
             if seal.kind != "mark":
                 out.append(Proof(seal.kind, seal.value, length))
                 length = 0
+        if length:
+            out.append(Proof("mark", "", length))
+    while out and out[-1].kind == "mark":
+        out.pop()
     return out
+
+
+def _merged(logprobs: list[bytes]) -> bytes:
+    """Log probabilities of several pieces as those of the whole: their lists joined, member by member."""
+    if len(logprobs) == 1:
+        return logprobs[0]
+    lists: dict[str, list[Raw]] = {}
+    for one in logprobs:
+        if jsonx.kind(one) == "object":
+            for name, raw in jsonx.members(one).items():
+                if jsonx.kind(raw) == "array":
+                    lists.setdefault(name, []).extend(jsonx.elements(raw))
+    return jsonx.encode(lists)

@@ -9,6 +9,7 @@ from kenari.core.request import (
     AudioPart,
     CallPart,
     FilePart,
+    Format,
     ImagePart,
     OpaquePart,
     Part,
@@ -42,38 +43,40 @@ _OWN = frozenset(
         "function_call",
         "logprobs",
         "top_logprobs",
-        "user",
+        "session_id",
     ]
 )
 """Members that are always written anew; all others of a chat client travel raw."""
 
 
 def encode_request(request: Request, profile: Profile) -> bytes:
-    """The body that a chat provider gets."""
+    """The body that a chat provider gets. Members that a chat client sent stand in the client's order."""
     same = request.origin == "chat"
-    out: dict[str, Any] = {"model": request.model}
+    out: dict[str, Any] = {"model": request.model, "messages": _messages(request, same, profile)}
     if same:
-        extra = () if profile.extra_fields else request.extra
-        hidden = _OWN | IGNORED | frozenset(extra)
+        hidden = _OWN | IGNORED
+        if not profile.extra_fields:
+            hidden |= set(request.extra)
         out |= {name: raw for name, raw in request.fields.items() if name not in hidden and not jsonx.is_null(raw)}
-        out |= request.sampling
+        if profile.logprobs:
+            probs = ("logprobs", "top_logprobs")
+            out |= {name: request.fields[name] for name in probs if not jsonx.is_null(request.fields.get(name))}
     else:
-        out |= request.sampling
         if request.stop:
             out["stop"] = [jsonx.quoted_raw(text) for text in request.stop]
         if request.format is not None:
-            out["response_format"] = _format(request)
-    out["messages"] = _messages(request, same, profile)
+            out["response_format"] = _format(request.format)
+    out |= request.sampling
     _add_tools(out, request, same, profile)
     _add_limits(out, request, profile)
-    if same and profile.logprobs:
-        out |= {name: request.fields[name] for name in ("logprobs", "top_logprobs") if name in request.fields}
     if request.cache_key is not None:
         out["prompt_cache_key"] = request.cache_key
     if request.stream:
         out["stream"] = True
         if profile.stream_usage:
             out["stream_options"] = {"include_usage": True}
+    if same:
+        out = {name: out[name] for name in request.fields if name in out} | out
     return jsonx.encode(out)
 
 
@@ -101,10 +104,12 @@ def _add_tools(out: dict[str, Any], request: Request, same: bool, profile: Profi
     out["tools"] = [tool.raw if same and tool.raw is not None else _tool(tool) for tool in request.tools]
     choice = request.tool_choice
     if choice is not None:
+        own = request.fields.get("tool_choice") if same else None
+        seen = request.names.get(choice.name)
         if choice.mode != "named":
             out["tool_choice"] = choice.mode
-        elif same and request.fields.get("tool_choice") is not None and request.names[choice.name].name == choice.name:
-            out["tool_choice"] = request.fields["tool_choice"]
+        elif not jsonx.is_null(own) and (seen is None or seen.name == choice.name):
+            out["tool_choice"] = own
         else:
             out["tool_choice"] = {"type": "function", "function": {"name": choice.name}}
     if request.parallel is not None and profile.parallel_tool_calls:
@@ -122,9 +127,7 @@ def _tool(tool: Tool) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def _format(request: Request) -> dict[str, Any]:
-    wanted = request.format
-    assert wanted is not None
+def _format(wanted: Format) -> dict[str, Any]:
     if wanted.kind == "json_object":
         return {"type": "json_object"}
     inner: dict[str, Any] = {"name": wanted.name, "schema": wanted.schema}
@@ -139,10 +142,9 @@ def _messages(request: Request, same: bool, profile: Profile) -> list[Any]:
     if same:
         out: list[Any] = []
         for turn in request.turns:
-            if turn.raw is not None and not turn.touched:
-                out.append(turn.raw)
-            elif turn.raw is not None:
-                out.append(_patched(turn, turn.raw, profile))
+            if turn.raw is not None:
+                touched = turn.touched | _misnamed(turn, turn.raw, profile)
+                out.append(_patched(turn, turn.raw, touched, profile) if touched else turn.raw)
             else:
                 out += _turn(turn, profile, True)
         return out
@@ -160,25 +162,32 @@ def _system(turns: list[Turn], texts: list[bytes], profile: Profile) -> Any:
     """One system text, blocks joined by a blank line; as parts where cache marks have to be kept."""
     parts = [part for turn in turns for part in turn.parts]
     if profile.cache_control and any(isinstance(part, TextPart) and part.cache is not None for part in parts):
-        return [_part(part, profile) for part in parts]
+        return [_part(part, profile, False) for part in parts]
     return jsonx.quoted_raw(b"\\n\\n".join(texts))
 
 
-def _patched(turn: Turn, raw: Raw, profile: Profile) -> dict[str, Any]:
+def _misnamed(turn: Turn, raw: Raw, profile: Profile) -> set[str]:
+    """`reasoning` when a message carries its reasoning under another name than this provider reads."""
+    if not any(isinstance(part, ReasoningPart) and part.text for part in turn.parts):
+        return set()
+    return {"reasoning"} if jsonx.is_null(jsonx.members(raw).get(profile.reasoning_field)) else set()
+
+
+def _patched(turn: Turn, raw: Raw, touched: frozenset[str], profile: Profile) -> dict[str, Any]:
     """The client's own message with the members changed that `fit` touched."""
     message: dict[str, Any] = dict(jsonx.members(raw))
-    if "role" in turn.touched:
+    if "role" in touched:
         message["role"] = "system" if turn.role == "system" else "user"
-    if "content" in turn.touched:
-        inner = turn.parts
-        if turn.role == "user" and inner and isinstance(inner[0], ResultPart):
+    if "content" in touched:
+        inner: list[Part] = [part for part in turn.parts if not isinstance(part, (CallPart, ReasoningPart))]
+        if inner and isinstance(inner[0], ResultPart):
             inner = inner[0].parts
-        message["content"] = _content(inner, profile, turn.role)
-    if "reasoning" in turn.touched:
+        message["content"] = _content(inner, profile, turn.role, True)
+    if "reasoning" in touched:
         for name in ("reasoning", "reasoning_content", "reasoning_details"):
             message.pop(name, None)
         message |= _thoughts(turn, profile)
-    if "calls" in turn.touched:
+    if "calls" in touched:
         message.pop("function_call", None)
         calls = [_call(part) for part in turn.parts if isinstance(part, CallPart)]
         if calls:
@@ -194,24 +203,24 @@ def _turn(turn: Turn, profile: Profile, same: bool) -> list[Any]:
     rest: list[Part] = []
     for part in turn.parts:
         if isinstance(part, ResultPart):
-            out.append(_result(part, same))
+            out.append(_result(part, profile, same))
         else:
             rest.append(part)
     if turn.role == "assistant":
-        message = _assistant(turn, rest, profile)
+        message = _assistant(turn, rest, profile, same)
         return [message] if message is not None else []
     if rest:
         role = "user" if turn.role == "user" else "developer" if turn.developer else "system"
-        out.append({"role": role, "content": _content(rest, profile, turn.role)})
+        out.append({"role": role, "content": _content(rest, profile, turn.role, same)})
     return out
 
 
-def _assistant(turn: Turn, parts: list[Part], profile: Profile) -> dict[str, Any] | None:
-    texts: list[Part] = [part for part in parts if isinstance(part, (TextPart, ImagePart))]
+def _assistant(turn: Turn, parts: list[Part], profile: Profile, same: bool) -> dict[str, Any] | None:
+    texts: list[Part] = [part for part in parts if not isinstance(part, (CallPart, ReasoningPart))]
     calls = [_call(part) for part in parts if isinstance(part, CallPart)]
     message: dict[str, Any] = {"role": "assistant", "content": None}
     if texts:
-        message["content"] = _content(texts, profile, "assistant")
+        message["content"] = _content(texts, profile, "assistant", same)
     elif not calls:
         return None
     message |= _thoughts(turn, profile)
@@ -225,16 +234,22 @@ def _thoughts(turn: Turn, profile: Profile) -> dict[str, Any]:
     return {profile.reasoning_field: jsonx.quoted_raw(text)} if text else {}
 
 
-def _content(parts: list[Part], profile: Profile, role: str) -> Any:
-    """A string where there is only text, else parts."""
+def _content(parts: list[Part], profile: Profile, role: str, same: bool) -> Any:
+    """A string where there is only text, else parts: the client's own (`same`) as they came. Nothing is null."""
+    if not parts:
+        return None if role == "assistant" else ""
+    if same and any(isinstance(part, TextPart) and part.raw is not None for part in parts):
+        return [_part(part, profile, True) for part in parts]
     marked = profile.cache_control and any(isinstance(part, TextPart) and part.cache is not None for part in parts)
     if not marked and all(isinstance(part, TextPart) for part in parts):
         separator = b"" if role == "assistant" else b"\\n"
         return jsonx.quoted_raw(separator.join(part.text for part in parts if isinstance(part, TextPart)))
-    return [_part(part, profile) for part in parts]
+    return [_part(part, profile, same) for part in parts]
 
 
-def _part(part: Part, profile: Profile) -> Any:
+def _part(part: Part, profile: Profile, same: bool) -> Any:
+    if same and part.raw is not None:
+        return part.raw
     match part:
         case TextPart():
             out: dict[str, Any] = {"type": "text", "text": jsonx.quoted_raw(part.text)}
@@ -268,10 +283,11 @@ def _call(part: CallPart) -> dict[str, Any]:
     return {"id": part.call_id, "type": "function", "function": function}
 
 
-def _result(part: ResultPart, same: bool) -> dict[str, Any]:
+def _result(part: ResultPart, profile: Profile, same: bool) -> dict[str, Any]:
     """A tool message. There is no flag for a failure, so the text says it (B061)."""
-    texts = [inner.text for inner in part.parts if isinstance(inner, TextPart)]
-    text = b"\\n".join(texts)
+    parts = part.parts
     if part.is_error and not same:
-        text = b"Error: " + text
-    return {"role": "tool", "tool_call_id": part.call_id, "content": jsonx.quoted_raw(text)}
+        first = parts[0].text if parts and isinstance(parts[0], TextPart) else b""
+        rest = parts[1:] if first else parts
+        parts = [TextPart(b"Error: " + first), *rest]
+    return {"role": "tool", "tool_call_id": part.call_id, "content": _content(parts, profile, "user", same)}

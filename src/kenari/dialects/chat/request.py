@@ -1,10 +1,12 @@
 """A chat client's request -> Request. Every fault is a 400 with the path of the field."""
 
+import base64
 from typing import cast
 
 from msgspec import Raw
 
 from kenari.core.errors import bad_request
+from kenari.core.events import Escaped
 from kenari.core.request import (
     EFFORTS,
     AudioPart,
@@ -53,6 +55,7 @@ UNDERSTOOD = frozenset(
         "reasoning",
         "reasoning_effort",
         "prompt_cache_key",
+        "session_id",
         "logprobs",
         "top_logprobs",
         "user",
@@ -61,15 +64,20 @@ UNDERSTOOD = frozenset(
         "logit_bias",
     ]
 ) | frozenset(SAMPLING)
-IGNORED = frozenset(["store", "metadata", "service_tier", "speed", "web_search_options", "safety_identifier"])
-"""Accepted and not sent on: they keep something, name somebody, or change the price (F4)."""
+PRICED = frozenset(["service_tier", "speed", "web_search_options"])
+"""Accepted and not sent on because they change the price (F4)."""
+IGNORED = PRICED | frozenset(["store", "metadata", "safety_identifier"])
+"""Accepted and not sent on, whatever their type: they keep something, name somebody, or change the price."""
+_TEXTS = frozenset(["application/json", "application/xml", "application/yaml", "application/javascript"])
+MAX_CACHE_KEY = 512
+"""Bytes; longer keys are ignored."""
 
 
 def decode_request(body: bytes) -> Request:
     """The request of a chat client."""
     fields = Fields(jsonx.request_fields(body))
     model = fields.require_string("model", "the id of a model (see GET /v1/models)")
-    notices: list[Notice] = []
+    notices = [Notice(name, "it changes the price") for name in fields.members if name in PRICED and fields.get(name)]
     count = fields.integer("n", 0)
     if count is not None and count != 1:
         raise bad_request("n must be 1: send one request for each answer", "n")
@@ -78,12 +86,14 @@ def decode_request(body: bytes) -> Request:
         raise bad_request("messages is required and must be an array with at least one message", "messages")
     tools = _tools(fields, notices)
     fields.child("logit_bias")
+    fields.boolean("logprobs")
+    fields.integer("top_logprobs", 0)
     cap = fields.integer("max_completion_tokens", 1)
     older = fields.integer("max_tokens", 1)
     return Request(
         origin="chat",
         model=model,
-        turns=[_turn(Fields.of(raw, f"messages[{at}]"), raw) for at, raw in enumerate(messages)],
+        turns=_turns(messages),
         fields=fields.members,
         stream=fields.boolean("stream") or False,
         tools=tools,
@@ -94,29 +104,55 @@ def decode_request(body: bytes) -> Request:
         sampling=read_sampling(fields, SAMPLING),
         thinking=_thinking(fields),
         format=_format(fields),
-        cache_key=fields.string("prompt_cache_key") or None,
+        cache_key=_cache_key(fields),
+        user=fields.string("user"),
         extra=tuple(name for name in fields.members if name not in UNDERSTOOD and name not in IGNORED),
         notices=notices,
     )
 
 
-def _turn(message: Fields, raw: Raw) -> Turn:
-    role = message.string("role")
-    match role:
-        case "system" | "developer":
-            parts = _content(message, "system")
-            return Turn("system", parts, developer=role == "developer", raw=raw, param=message.path)
-        case "user":
-            return Turn("user", _content(message, "user"), raw=raw, param=message.path)
-        case "assistant":
-            return Turn("assistant", _assistant(message), raw=raw, param=message.path)
-        case "tool" | "function":
-            call_id = message.string("tool_call_id") or message.string("name") or ""
-            if not call_id:
-                raise message.fault("tool_call_id", "is required: the id of the call that this answers")
-            return Turn("user", [ResultPart(call_id, _content(message, "tool"))], raw=raw, param=message.path)
-        case _:
-            raise message.fault("role", "must be system, developer, user, assistant or tool")
+def _cache_key(fields: Fields) -> str | None:
+    """M3: `prompt_cache_key` or `session_id`; empty and long ones are ignored."""
+    for name in ("prompt_cache_key", "session_id"):
+        key = fields.string(name)
+        if key and len(key.encode("utf-8", "replace")) <= MAX_CACHE_KEY:
+            return key
+    return None
+
+
+def _turns(messages: list[Raw]) -> list[Turn]:
+    """One turn for each message. Messages of the older function format become calls and results: `called` holds the
+    ids that we made for their calls."""
+    called: dict[str, str] = {}
+    turns: list[Turn] = []
+    for at, raw in enumerate(messages):
+        message = Fields.of(raw, f"messages[{at}]")
+        role = message.string("role")
+        parts: list[Part]
+        match role:
+            case "system" | "developer":
+                turn = Turn("system", _content(message, "system"), developer=role == "developer", raw=raw)
+            case "user":
+                turn = Turn("user", _content(message, "user"), raw=raw)
+            case "assistant":
+                parts = _assistant(message)
+                legacy = message.child("function_call")
+                if legacy is not None:
+                    name = legacy.require_string("name", "the function's name")
+                    called[name] = f"call_{at}"
+                    parts.append(CallPart(called[name], name, legacy.escaped("arguments") or b"{}"))
+                turn = Turn("assistant", parts, raw=raw if legacy is None else None)
+            case "tool":
+                call_id = message.require_string("tool_call_id", "the id of the call that this answers")
+                turn = Turn("user", [ResultPart(call_id, _content(message, "tool"))], raw=raw)
+            case "function":
+                name = message.require_string("name", "the function's name")
+                turn = Turn("user", [ResultPart(called.get(name, name), _content(message, "tool"))])
+            case _:
+                raise message.fault("role", "must be system, developer, user, assistant or tool")
+        turn.param = message.path
+        turns.append(turn)
+    return turns
 
 
 def _content(message: Fields, role: str) -> list[Part]:
@@ -190,10 +226,18 @@ def _file(part: Fields, raw: Raw, cache: Raw | None) -> FilePart:
     if not data:
         raise file.fault("file_data", "is required: the document as a base64 data URL")
     name = file.escaped("filename") or b"document"
-    inline = data_url(data)
-    if inline is None:
-        return FilePart(name, "application/pdf", data, cache=cache, raw=raw)
-    return FilePart(name, inline[0], inline[1], cache=cache, raw=raw)
+    media, content = data_url(data) or ("application/pdf", data)
+    if media.startswith("text/") or media in _TEXTS:
+        return FilePart(name, media, text=_file_text(file, content), cache=cache, raw=raw)
+    return FilePart(name, media, content, cache=cache, raw=raw)
+
+
+def _file_text(file: Fields, data: bytes) -> Escaped:
+    """A text document is text: every model takes it (S145)."""
+    try:
+        return jsonx.escape(base64.b64decode(data.replace(b"\\/", b"/"), validate=True).decode("utf-8", "replace"))
+    except ValueError:
+        raise file.fault("file_data", "is not valid base64") from None
 
 
 def _assistant(message: Fields) -> list[Part]:
@@ -212,24 +256,22 @@ def _assistant(message: Fields) -> list[Part]:
         parts.append(TextPart(jsonx.unquoted(refusal), refusal=True))
     for _, call in message.children("tool_calls"):
         parts.append(_call(call))
-    legacy = message.child("function_call")
-    if legacy is not None:
-        function = legacy.require_string("name", "the function's name")
-        parts.append(CallPart(function, function, legacy.escaped("arguments") or b"{}"))
     return parts
 
 
 def _proof(message: Fields) -> str:
-    """The envelope that an earlier answer carried in `reasoning_details`; anything else there is ignored."""
+    """The envelope that an earlier answer carried in `reasoning_details`: the last one, which covers those before it.
+    Anything else there is ignored."""
     details = message.get("reasoning_details")
+    found = ""
     if details is None or jsonx.kind(details) != "array":
-        return ""
+        return found
     for raw in jsonx.elements(details):
         if jsonx.kind(raw) == "object":
             data = jsonx.members(raw).get("data")
             if data is not None and jsonx.kind(data) == "string":
-                return jsonx.unescape(jsonx.unquoted(data))
-    return ""
+                found = jsonx.unescape(jsonx.unquoted(data))
+    return found
 
 
 def _call(call: Fields) -> CallPart:
@@ -261,10 +303,6 @@ def _tools(fields: Fields, notices: list[Notice]) -> list[Tool]:
             raise tool.fault("type", "is required")
         elif kind.startswith("kenari:"):
             raise unknown_server_tool(kind, tool.at("type"))
-        elif kind == "custom":
-            inner = tool.child("custom") or tool
-            name = inner.require_string("name", "the tool's name")
-            tools.append(Tool(name, inner.escaped("description"), custom=True))
         else:
             notices.append(Notice(kind))
     tools += [_function(function, None, None) for _, function in fields.children("functions")]

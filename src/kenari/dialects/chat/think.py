@@ -12,36 +12,38 @@ class ThinkTags:
         self._state: Literal["start", "think", "text"] = "start"
         self._buffer = ""
 
+    @property
+    def settled(self) -> bool:
+        """All that comes now is the answer's text."""
+        return self._state == "text"
+
     def feed(self, text: str) -> list[tuple[bool, str]]:
         """Pieces that are decided: (is reasoning, text)."""
         if self._state == "text":
             return [(False, text)] if text else []
         self._buffer += text
-        out: list[tuple[bool, str]] = []
         if self._state == "start":
             begun = self._buffer.lstrip()
             if begun.startswith(OPEN):
                 self._state, self._buffer = "think", begun[len(OPEN) :]
             elif OPEN.startswith(begun):
-                return out
+                return []
             else:
                 return self._leave(self._buffer)
         end = self._buffer.find(CLOSE)
         if end >= 0:
-            if end:
-                out.append((True, self._buffer[:end]))
-            return out + self._leave(self._buffer[end + len(CLOSE) :])
+            thought: list[tuple[bool, str]] = [(True, self._buffer[:end])] if end else []
+            return thought + self._leave(self._buffer[end + len(CLOSE) :])
         keep = _partial(self._buffer)
         sure = self._buffer[: len(self._buffer) - keep]
         self._buffer = self._buffer[len(sure) :]
-        if sure:
-            out.append((True, sure))
-        return out
+        return [(True, sure)] if sure else []
 
     def flush(self) -> list[tuple[bool, str]]:
-        """What waited for a tag that never came."""
-        rest, self._buffer = self._buffer, ""
-        return [(self._state == "think", rest)] if rest else []
+        """What waited for a tag that never came; the tags are over with it."""
+        thinking, rest = self._state == "think", self._buffer
+        self._state, self._buffer = "text", ""
+        return [(thinking, rest)] if rest else []
 
     def _leave(self, text: str) -> list[tuple[bool, str]]:
         self._state, self._buffer = "text", ""

@@ -4,7 +4,7 @@ import msgspec
 from msgspec import Raw
 
 from kenari.core.usage import Usage
-from kenari.dialects.frames import lenient
+from kenari.dialects.frames import lenient, read_frame
 
 
 class FunctionDelta(msgspec.Struct, gc=False):
@@ -18,7 +18,7 @@ class ToolDelta(msgspec.Struct, gc=False):
     """A piece of a call, or a whole one in a plain answer."""
 
     index: int | None = None
-    id: str | None = None
+    id: str | int | None = None
     function: FunctionDelta | None = None
 
 
@@ -41,6 +41,7 @@ class Choice(msgspec.Struct, gc=False):
     finish_reason: str | None = None
     stop_reason: Raw = Raw()
     logprobs: Raw = Raw()
+    usage: Raw = Raw()
 
 
 class PromptDetails(msgspec.Struct, gc=False):
@@ -61,22 +62,24 @@ class UsageWire(msgspec.Struct, gc=False):
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    total_tokens: int | None = None
     prompt_tokens_details: PromptDetails | None = None
     completion_tokens_details: CompletionDetails | None = None
     prompt_cache_hit_tokens: int | None = None
+    cached_tokens: int | None = None
 
 
 class Nested(msgspec.Struct, gc=False):
     """Groq's own place for usage in streams."""
 
-    usage: UsageWire | None = None
+    usage: Raw = Raw()
 
 
 class Chunk(msgspec.Struct, gc=False):
-    """A chunk of a stream or a whole plain answer."""
+    """A chunk of a stream or a whole plain answer. Usage is read apart, so that an odd one costs no content."""
 
     choices: list[Choice] | None = None
-    usage: UsageWire | None = None
+    usage: Raw = Raw()
     error: Raw = Raw()
     x_groq: Nested | None = None
 
@@ -89,8 +92,12 @@ class ContentPart(msgspec.Struct, gc=False):
     thinking: Raw = Raw()
 
 
+NULL = 4
+"""The length of `null`: a raw member that is no longer is absent, null or says nothing. Asked for on every frame."""
+
 CHUNK = lenient(Chunk)
 PART = lenient(ContentPart)
+_USAGE = lenient(UsageWire)
 
 
 class UsageSeen:
@@ -102,27 +109,49 @@ class UsageSeen:
         self._written: int | None = None
         self._reasoning: int | None = None
 
-    def add(self, wire: UsageWire) -> None:
-        """Take one report."""
-        self._prompt = wire.prompt_tokens or self._prompt
-        self._completion = wire.completion_tokens or self._completion
-        details = wire.prompt_tokens_details
-        if details is not None:
-            self._cached = details.cached_tokens or self._cached
-            self._written = details.cache_write_tokens or self._written
-        self._cached = wire.prompt_cache_hit_tokens or self._cached
-        if wire.completion_tokens_details is not None:
-            self._reasoning = wire.completion_tokens_details.reasoning_tokens or self._reasoning
+    def read(self, chunk: Chunk) -> Usage | None:
+        """The usage so far when this chunk reports any, None when it does not or all is zero."""
+        raw = chunk.usage
+        if len(raw) <= NULL:
+            if chunk.x_groq is not None:
+                raw = chunk.x_groq.usage
+            elif chunk.choices:
+                raw = chunk.choices[0].usage
+            if len(raw) <= NULL:
+                return None
+        wire, _ = read_frame(_USAGE, bytes(raw))
+        if wire is None:
+            return None
+        self._add(wire)
+        return self._snapshot()
 
-    def snapshot(self) -> Usage | None:
-        """The usage so far, None while nothing but zeros came."""
+    def _add(self, wire: UsageWire) -> None:
+        prompt, completion = wire.prompt_tokens or 0, wire.completion_tokens or 0
+        details, spent = wire.prompt_tokens_details, wire.completion_tokens_details
+        thought = spent.reasoning_tokens if spent is not None else None
+        if thought and wire.total_tokens == prompt + completion + thought:
+            completion += thought  # one vendor leaves reasoning out of the completion's tokens
+        self._prompt = max(prompt, 0) or self._prompt
+        self._completion = max(completion, 0) or self._completion
+        if details is not None:
+            self._cached = _later(self._cached, details.cached_tokens)
+            self._written = _later(self._written, details.cache_write_tokens)
+        self._cached = _later(self._cached, wire.prompt_cache_hit_tokens)
+        self._cached = _later(self._cached, wire.cached_tokens)
+        self._reasoning = _later(self._reasoning, thought)
+
+    def _snapshot(self) -> Usage | None:
         if not self._prompt and not self._completion:
             return None
-        fresh = max(0, self._prompt - (self._cached or 0) - (self._written or 0))
         return Usage(
-            fresh=fresh,
+            fresh=max(0, self._prompt - (self._cached or 0) - (self._written or 0)),
             cache_read=self._cached,
             cache_write_5m=self._written,
             output=self._completion,
             reasoning=self._reasoning,
         )
+
+
+def _later(old: int | None, new: int | None) -> int | None:
+    """A count after a later report: zero is a report, but never takes back a larger one."""
+    return old if new is None or (new <= 0 and old is not None) else max(new, 0)

@@ -56,9 +56,7 @@ class Content:
             case "thinking":
                 _require_role(block, kind, role, "assistant")
                 proof = block.string("signature") or ""
-                return ReasoningPart(
-                    block.escaped("thinking") or b"", proof, "signature" if proof else "mark", raw=raw
-                )
+                return ReasoningPart(block.escaped("thinking") or b"", proof, "signature" if proof else "mark", raw=raw)
             case "redacted_thinking":
                 _require_role(block, kind, role, "assistant")
                 return ReasoningPart(b"", block.require_string("data"), "redacted", raw=raw)

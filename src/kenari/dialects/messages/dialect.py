@@ -8,20 +8,32 @@ from kenari.core.fold import Reply
 from kenari.core.profile import Profile
 from kenari.core.request import Request
 from kenari.dialects.base import Answer, Decoder, Encoder, RelayRule
-from kenari.dialects.messages import decode, encode, outgoing, request
+from kenari.dialects.messages import blocks, decode, encode, outgoing, request
 
 
 class MessagesDialect:
     """`POST /v1/messages` on the clients' side, `/messages` on the providers'."""
 
-    name = "messages"
+    name = blocks.NAME
     path = "/v1/messages"
     upstream_path = "/messages"
-    LOSES: frozenset[str] = frozenset({"logprobs", "reasoning tokens", "refusal"})
+    LOSES: frozenset[str] = frozenset(
+        {
+            "logprobs",
+            "namespace",
+            "custom",
+            "refusal kind",
+            "empty blocks",
+            "proof kinds",
+            "reasoning tokens",
+            "usage that is not reported",
+            "foreign frames",
+        }
+    )
     RELAY: Mapping[str, RelayRule] = encode.RELAY
 
     def decode_request(self, body: bytes) -> Request:
-        """A client's request."""
+        """A client's request, `count_tokens` included."""
         return request.decode_request(body)
 
     def encode_request(self, request: Request, profile: Profile) -> bytes:
@@ -30,7 +42,7 @@ class MessagesDialect:
 
     def decode_reply(self, body: bytes, profile: Profile, answer_id: str) -> list[Event]:
         """A provider's plain answer."""
-        return decode.decode_reply(body, answer_id)
+        return decode.decode_reply(body, profile, answer_id)
 
     def encode_reply(self, reply: Reply, answer: Answer) -> bytes:
         """The client's plain answer."""
@@ -46,7 +58,8 @@ class MessagesDialect:
 
     def encode_error(self, error: KenariError, request_id: str) -> bytes:
         """The Anthropic envelope."""
-        return encode.error_body(error, request_id)
+        return encode.encode_error(error, request_id)
 
 
 MESSAGES = MessagesDialect()
+"""The Messages dialect."""

@@ -1,33 +1,58 @@
 """Events -> a Messages client's stream, and a reply -> its JSON object."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Raw
 
 from kenari.core.errors import KenariError
-from kenari.core.events import Args, Close, Event, Failure, Foreign, Meter, Open, Reason, Seal, Start, Stop, Text
+from kenari.core.events import Args, Close, Event, Failure, Foreign, Meter, Open, Ping, Reason, Seal, Start, Stop, Text
 from kenari.core.fold import Block, Reply
 from kenari.core.grammar import Serial
 from kenari.core.usage import Usage
 from kenari.dialects.base import Answer, Proof, RelayRule
+from kenari.dialects.messages.blocks import NAME
+from kenari.dialects.messages.content import as_object
 from kenari.wire import jsonx
 from kenari.wire.sse import KEEPALIVE, event_frame
 
-STOPS = {
+FINISH = {
     "stop": "end_turn",
     "sequence": "stop_sequence",
     "length": "max_tokens",
     "call": "tool_use",
     "filter": "refusal",
 }
-RELAY: dict[str, RelayRule] = {"content_block_delta": "patch"}
+"""F1, towards a client."""
+
+RELAY: Mapping[str, RelayRule] = {
+    "citations_delta": "patch",
+    "server_tool_use": "patch",
+    "web_search_tool_result": "patch",
+    "web_fetch_tool_result": "patch",
+    "code_execution_tool_result": "patch",
+    "bash_code_execution_tool_result": "patch",
+    "text_editor_code_execution_tool_result": "patch",
+    "tool_search_tool_result": "patch",
+    "mcp_tool_use": "patch",
+    "mcp_tool_result": "patch",
+    "container_upload": "patch",
+}
+"""Deltas and blocks that only this format knows and its SDKs read, by their type. Others would break strict clients."""
+
 PING = event_frame(b"ping", b'{"type":"ping"}')
-_TOO_LONG = "prompt is too long"
-_DELTA = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":'
+_STOP = event_frame(b"message_stop", b'{"type":"message_stop"}')
+_DELTA = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":'
+_TEXT_START = b'{"type":"text","text":""}'
+_THINKING_START = b'{"type":"thinking","thinking":"","signature":""}'
+_TEXT_DELTA = b'{"type":"text_delta","text":"'
+_THINKING_DELTA = b'{"type":"thinking_delta","thinking":"'
+_ARGS_DELTA = b'{"type":"input_json_delta","partial_json":"'
+_DELTA_END = b'"}}\n\n'
 
 
 class MessagesEncoder:
-    """One client stream: named events, one block at a time, indexes dense from 0 (S60-S77)."""
+    """One client stream: blocks one after the other, indexes dense from 0 (S77)."""
 
     def __init__(self, answer: Answer) -> None:
         self.started = False
@@ -35,52 +60,82 @@ class MessagesEncoder:
         self._serial = Serial()
         self._usage = Usage()
         self._stop: Stop | None = None
-        self._next = 0
-        self._kind = ""
-        self._pending = False  # a reasoning block whose type is not known yet
-        self._head = b""  # of a delta of the open block
-        self._proofs: list[Proof] = []
-        self._length = 0
+        self._index = 0  # of the block that is open, or that opens next
+        self._block: Open | None = None
+        self._prefix = b""  # of the open block's deltas, "" until it has been written
+        self._seals: list[Seal] = []
+        self._thought: list[bytes] = []
 
     def encode(self, events: list[Event]) -> bytes:
         """The frames of these events."""
         out: list[bytes] = []
         for event in self._serial.order(events):
-            kind = type(event)
-            if kind is Text and event.delta:  # type: ignore[union-attr]
-                out.append(self._head + b'"text_delta","text":"' + event.delta + b'"}}\n\n')  # type: ignore[union-attr]
+            if isinstance(event, Text | Args):
+                if event.delta:
+                    out.append((self._prefix or self._begin(out)) + event.delta + _DELTA_END)
+            elif isinstance(event, Reason):
+                if event.delta:
+                    self._thought.append(event.delta)
+                    out.append((self._prefix or self._begin(out)) + event.delta + _DELTA_END)
             else:
-                piece = self._encode(event)
-                if piece:
-                    out.append(piece)
-        if not out:
-            return b""
-        if not self.started:
-            out.insert(0, self._message_start())
+                self._take(event, out)
         return b"".join(out)
 
     def noop(self) -> bytes:
-        """A ping once the message has begun, a comment before (D15)."""
+        """`ping` once message_start is out, a comment before (D15)."""
         return PING if self.started else KEEPALIVE
 
     def finish(self) -> bytes:
-        """message_delta with the stop reason and the final usage, then message_stop."""
+        """The stop reason with the final usage, then `message_stop` (S65, S66)."""
         opening = b"" if self.started else self._message_start()
         stop = self._stop or Stop("stop")
-        delta = {"stop_reason": STOPS[stop.reason], "stop_sequence": stop.sequence}
-        event = {"type": "message_delta", "delta": delta, "usage": usage_object(self._usage)}
-        return opening + _frame("message_delta", event) + _frame("message_stop", {"type": "message_stop"})
+        end = jsonx.encode(
+            {
+                "type": "message_delta",
+                "delta": {"stop_reason": FINISH[stop.reason], "stop_sequence": stop.sequence},
+                "usage": usage_object(self._usage),
+            }
+        )
+        return opening + event_frame(b"message_delta", end) + _STOP
 
     def fail(self, error: KenariError) -> bytes:
         """The error event; nothing comes after it (S68)."""
         self.started = True
-        inner = {"type": error.in_stream_anthropic_type, "message": message_of(error)}
-        return _frame("error", {"type": "error", "error": inner})
+        body = {
+            "type": "error",
+            "error": {"type": error.in_stream_anthropic_type, "message": error_message(error)},
+        }
+        return event_frame(b"error", jsonx.encode(body))
+
+    def _take(self, event: Event, out: list[bytes]) -> None:
+        match event:
+            case Open():
+                self._open(event, out)
+            case Close():
+                self._close(out)
+            case Seal():
+                self._seals.append(event)
+            case Start():
+                self._usage = event.usage or self._usage
+                if not self.started:
+                    out.append(self._message_start())
+            case Meter():
+                self._usage = event.usage
+            case Stop():
+                self._stop = event
+            case Ping():
+                if self.started:
+                    out.append(PING)
+            case Foreign():
+                self._relay(event, out)
+            case Failure():
+                out.append(self.fail(event.error))
+            case _:
+                pass
 
     def _message_start(self) -> bytes:
         self.started = True
-        usage = usage_object(self._usage)
-        usage["output_tokens"] = 0
+        usage = usage_object(self._usage) | {"output_tokens": 0}
         message: dict[str, Any] = {
             "id": self._answer.id,
             "type": "message",
@@ -91,178 +146,163 @@ class MessagesEncoder:
             "stop_sequence": None,
             "usage": usage,
         }
-        return _frame("message_start", {"type": "message_start", "message": message})
+        return event_frame(b"message_start", jsonx.encode({"type": "message_start", "message": message}))
 
-    def _encode(self, event: Event) -> bytes:
-        match event:
-            case Reason():
-                return self._reason(event)
-            case Args():
-                return (
-                    self._head + b'"input_json_delta","partial_json":"' + event.delta + b'"}}\n\n'
-                    if event.delta
-                    else b""
-                )
-            case Open():
-                return self._open(event)
-            case Close():
-                return self._close()
-            case Seal():
-                return self._seal(event)
-            case Start() | Meter():
-                self._usage = event.usage or self._usage
-            case Stop():
-                self._stop = event
-            case Failure():
-                return self.fail(event.error)
-            case Foreign():
-                if event.dialect == "messages" and event.name in RELAY:
-                    data = b'{"type":"content_block_delta","index":%d,"delta":' % (self._next - 1)
-                    return event_frame(b"content_block_delta", data + event.data + b"}")
-            case _:
-                pass
-        return b""
-
-    def _open(self, event: Open) -> bytes:
-        self._kind = event.kind
-        if event.kind == "reasoning":
-            self._pending, self._length = True, 0
-            return b""
+    def _open(self, event: Open, out: list[bytes]) -> None:
+        """Calls and foreign blocks open at once, text and thoughts with their first words."""
+        self._block = event
+        self._prefix = b""
+        self._seals, self._thought = [], []
         if event.kind == "call":
-            return self._block({"type": "tool_use", "id": event.call_id, "name": event.name, "input": {}})
-        if event.kind == "opaque":
-            return self._block(Raw(event.raw))
-        return self._block({"type": "text", "text": ""})
+            call: dict[str, Any] = {"type": "tool_use", "id": event.call_id, "name": event.name, "input": {}}
+            out.append(self._block_start(jsonx.encode(call)))
+            self._prefix = _DELTA % self._index + _ARGS_DELTA
+        elif event.kind == "opaque":
+            self._open_foreign(event.raw, out)
 
-    def _block(self, block: Any) -> bytes:
-        """content_block_start of the next index."""
-        index = self._next
-        self._next += 1
-        self._head = _DELTA % index
-        return _frame("content_block_start", {"type": "content_block_start", "index": index, "content_block": block})
+    def _open_foreign(self, raw: bytes, out: list[bytes]) -> None:
+        """A vendor's own block. Its input comes in a delta, as the vendor sends it."""
+        block, given = _foreign(raw)
+        if block is None:
+            self._block = None
+            return
+        out.append(self._block_start(block))
+        self._prefix = _DELTA % self._index
+        if given:
+            out.append(self._prefix + _ARGS_DELTA + given + _DELTA_END)
 
-    def _reason(self, event: Reason) -> bytes:
-        if not event.delta:
-            return b""
-        start = self._thinking()
-        self._length += len(jsonx.unescape(event.delta))
-        return start + self._head + b'"thinking_delta","thinking":"' + event.delta + b'"}}\n\n'
+    def _begin(self, out: list[bytes]) -> bytes:
+        """Write the start of the open text or thinking block; the prefix of its deltas."""
+        thinks = self._block is not None and self._block.kind == "reasoning"
+        out.append(self._block_start(_THINKING_START if thinks else _TEXT_START))
+        self._prefix = _DELTA % self._index + (_THINKING_DELTA if thinks else _TEXT_DELTA)
+        return self._prefix
 
-    def _thinking(self) -> bytes:
-        if not self._pending:
-            return b""
-        self._pending = False
-        return self._block({"type": "thinking", "thinking": "", "signature": ""})
+    def _close(self, out: list[bytes]) -> None:
+        if self._block is not None and self._block.kind == "reasoning":
+            self._close_thought(out)
+        self._block = None
+        if not self._prefix:  # it said nothing: no empty block (S33)
+            return
+        out.append(event_frame(b"content_block_stop", b'{"type":"content_block_stop","index":%d}' % self._index))
+        self._index += 1
+        self._prefix = b""
 
-    def _seal(self, event: Seal) -> bytes:
-        proof = Proof(event.kind, event.value, self._length)
-        if event.kind == "redacted" and self._pending:
-            self._pending, self._kind = False, "redacted"
-            data = event.value if self._answer.raw_signatures else self._answer.seal([proof])
-            return self._block({"type": "redacted_thinking", "data": data})
-        self._proofs.append(proof)
-        self._length = 0
-        return b""
+    def _close_thought(self, out: list[bytes]) -> None:
+        if not self._thought and not self._seals:
+            return
+        thought = thinking_block(b"".join(self._thought), self._seals, self._answer)
+        if thought["type"] == "redacted_thinking":
+            out.append(self._block_start(jsonx.encode(thought)))
+            self._prefix = _DELTA % self._index
+            return
+        if not self._prefix:
+            self._begin(out)
+        signature = {"type": "signature_delta", "signature": thought["signature"]}
+        out.append(_DELTA % self._index + jsonx.encode(signature) + b"}\n\n")
 
-    def _close(self) -> bytes:
-        """content_block_stop, for a thought after its one signature (S69)."""
-        out = b""
-        if self._kind == "reasoning":
-            out = self._thinking()
-            signature = signature_of(self._answer, self._proofs, self._length)
-            self._proofs = []
-            out += self._head + b'"signature_delta","signature":' + jsonx.encode(signature) + b"}}\n\n"
-        index = self._next - 1
-        return out + _frame("content_block_stop", {"type": "content_block_stop", "index": index})
+    def _block_start(self, block: bytes) -> bytes:
+        body = b'{"type":"content_block_start","index":%d,"content_block":%b}' % (self._index, block)
+        return event_frame(b"content_block_start", body)
+
+    def _relay(self, event: Foreign, out: list[bytes]) -> None:
+        """A foreign delta of the open text block, with our index."""
+        if event.dialect != NAME or event.name not in RELAY or self._block is None or self._block.kind != "text":
+            return
+        if event.index == self._block.index:
+            if not self._prefix:
+                self._begin(out)
+            out.append(_DELTA % self._index + event.data + b"}\n\n")
 
 
-def signature_of(answer: Answer, proofs: list[Proof], length: int) -> str:
-    """The signature that a Messages client sees: its maker's own (D5), an envelope, or our opaque mark (D20)."""
-    real = [proof for proof in proofs if proof.kind != "mark"]
-    if answer.raw_signatures and real and all(proof.kind == "signature" for proof in real):
-        return "".join(proof.value for proof in real)
-    return answer.seal(real or [Proof("mark", "", length)])
+def thinking_block(text: bytes, seals: list[Seal], answer: Answer) -> dict[str, Any]:
+    """A thought with its signature: the maker's own where the client may have it, else one of ours (D5, D20)."""
+    length = len(jsonx.unescape(text))
+    one = seals[0] if len(seals) == 1 else None
+    if one is not None and one.kind == "redacted" and not text:
+        data = one.value if answer.raw_signatures else answer.seal([Proof("redacted", one.value, 0)])
+        return {"type": "redacted_thinking", "data": data}
+    if one is not None and one.kind == "signature" and answer.raw_signatures:
+        signature = one.value
+    else:
+        proofs = [Proof(seal.kind, seal.value, 0 if position else length) for position, seal in enumerate(seals)]
+        signature = answer.seal(proofs or [Proof("mark", "", length)])
+    return {"type": "thinking", "thinking": jsonx.quoted_raw(text), "signature": signature}
 
 
 def usage_object(usage: Usage) -> dict[str, Any]:
-    """Usage without cached tokens in the input, which are named when there are any (U2). Always integers."""
+    """Usage without cached tokens in the input, which are named only when there are any (U2). Unknown is 0 (F12)."""
     out: dict[str, Any] = {"input_tokens": usage.fresh or 0, "output_tokens": usage.output or 0}
     if usage.cache_read:
         out["cache_read_input_tokens"] = usage.cache_read
     if usage.cache_write:
         out["cache_creation_input_tokens"] = usage.cache_write
-        if usage.cache_write_1h:
-            out["cache_creation"] = {
-                "ephemeral_5m_input_tokens": usage.cache_write_5m or 0,
-                "ephemeral_1h_input_tokens": usage.cache_write_1h,
-            }
+    if usage.cache_write_1h:
+        out["cache_creation"] = {
+            "ephemeral_5m_input_tokens": usage.cache_write_5m or 0,
+            "ephemeral_1h_input_tokens": usage.cache_write_1h,
+        }
     return out
 
 
-def message_of(error: KenariError) -> str:
-    """The words of an error; a context overflow begins as clients of this format expect (E5)."""
-    if error.code == "context_length_exceeded" and not error.message.startswith(_TOO_LONG):
-        return f"{_TOO_LONG}: {error.message}"
+def error_message(error: KenariError) -> str:
+    """The words of an error; those of a context overflow begin as every client of this format looks for (E5)."""
+    start = "prompt is too long"
+    if error.code == "context_length_exceeded" and not error.message.startswith(start):
+        return f"{start}: {error.message}"
     return error.message
 
 
-def error_body(error: KenariError, request_id: str) -> bytes:
-    """The Anthropic envelope with the request's id (E6)."""
-    inner = {"type": error.kind.anthropic_type, "message": message_of(error)}
+def encode_error(error: KenariError, request_id: str) -> bytes:
+    """The Anthropic envelope with `request_id` (E6)."""
+    inner = {"type": error.kind.anthropic_type, "message": error_message(error)}
     return jsonx.encode({"type": "error", "error": inner, "request_id": request_id})
+
+
+def encode_count(tokens: int) -> bytes:
+    """The answer of `count_tokens` (M4)."""
+    return b'{"input_tokens":%d}' % tokens
 
 
 def encode_reply(reply: Reply, answer: Answer) -> bytes:
     """The message object."""
-    content = [block for one in reply.blocks for block in _content(one, answer)]
     return jsonx.encode(
         {
             "id": answer.id,
             "type": "message",
             "role": "assistant",
             "model": answer.model,
-            "content": content,
-            "stop_reason": STOPS[reply.stop.reason],
+            "content": [block for one in reply.blocks if (block := _block(one, answer)) is not None],
+            "stop_reason": FINISH[reply.stop.reason],
             "stop_sequence": reply.stop.sequence,
             "usage": usage_object(reply.usage),
         }
     )
 
 
-def _content(block: Block, answer: Answer) -> list[Any]:
+def _block(block: Block, answer: Answer) -> Any:
     match block.kind:
+        case "text" | "refusal":
+            return {"type": "text", "text": jsonx.quoted_raw(block.text)} if block.text else None
         case "reasoning":
-            return _thought(block, answer)
+            return thinking_block(block.text, block.seals, answer) if block.text or block.seals else None
         case "call":
-            return [{"type": "tool_use", "id": block.call_id, "name": block.name, "input": input_object(block.text)}]
+            given = as_object(block.text)
+            return {"type": "tool_use", "id": block.call_id, "name": block.name, "input": given}
         case "opaque":
-            return [Raw(block.raw)]
-        case _:
-            return [{"type": "text", "text": jsonx.quoted_raw(block.text)}] if block.text else []
+            return Raw(block.raw) if _foreign(block.raw)[0] is not None else None
 
 
-def _thought(block: Block, answer: Answer) -> list[Any]:
-    redacted = [seal for seal in block.seals if seal.kind == "redacted"]
-    if redacted and not block.text:
-        data = [s.value if answer.raw_signatures else answer.seal([Proof("redacted", s.value, 0)]) for s in redacted]
-        return [{"type": "redacted_thinking", "data": one} for one in data]
-    length = len(jsonx.unescape(block.text))
-    proofs: list[Proof] = []
-    for position, seal in enumerate(block.seals):
-        proofs.append(Proof(seal.kind, seal.value, length if position == 0 else 0))
-    signature = signature_of(answer, proofs, length)
-    return [{"type": "thinking", "thinking": jsonx.quoted_raw(block.text), "signature": signature}]
-
-
-def input_object(text: bytes) -> Raw:
-    """Escaped JSON arguments as an object; what is no object (cut short, or a bare value) is kept as text."""
-    raw = jsonx.unescape(text).encode("utf-8", "replace").strip() or b"{}"
+def _foreign(raw: bytes) -> tuple[bytes | None, bytes]:
+    """A foreign block as it opens in a stream, None when it may not be relayed, and its input escaped."""
     try:
-        jsonx.members(raw)
+        members = jsonx.members(raw)
     except jsonx.Malformed:
-        return Raw(b'{"arguments":"' + text + b'"}')
-    return Raw(raw)
-
-
-def _frame(name: str, event: dict[str, Any]) -> bytes:
-    return event_frame(name.encode(), jsonx.encode(event))
+        return None, b""
+    kind = members.get("type")
+    if kind is None or jsonx.unescape(jsonx.unquoted(kind)) not in RELAY:
+        return None, b""
+    given = bytes(members.get("input", Raw(b"")))
+    if given[:1] != b"{" or given == b"{}":
+        return raw, b""
+    return jsonx.encode(members | {"input": Raw(b"{}")}), jsonx.embed(given)

@@ -1,219 +1,210 @@
-"""Request -> the body for a Messages provider. What `fit` left alone is byte-equal to the client's own (law L10)."""
+"""Request -> the body for a Messages provider.
 
-import re
+What `fit` left alone is byte-equal to a Messages client's own (law L10). Of its other top-level fields only those go
+out that need no beta and do not change the price (F4).
+"""
+
 from typing import Any
 
 from msgspec import Raw
 
 from kenari.core.profile import Profile
-from kenari.core.request import (
-    CallPart,
-    FilePart,
-    ImagePart,
-    OpaquePart,
-    Part,
-    ReasoningPart,
-    Request,
-    ResultPart,
-    TextPart,
-    Tool,
-    Turn,
-    leading_system,
-)
-from kenari.dialects.messages.encode import input_object
+from kenari.core.request import Request, ResultPart, TextPart, Tool, Turn, leading_system
+from kenari.dialects.fields import Fields
+from kenari.dialects.messages.blocks import NAME
+from kenari.dialects.messages.content import Writer, is_blank, without_sources
+from kenari.dialects.messages.options import read_tool_choice
+from kenari.dialects.messages.thinking import Thoughts, ask_thinking, write_output_config
 from kenari.wire import jsonx
 
-_KEPT = ("metadata", "stop_sequences", "cache_control")
-"""Members of a Messages client that travel raw: they need no beta and change no price (F4)."""
-_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
-_EMPTY_SCHEMA = Raw(b'{"type":"object","properties":{}}')
+DEFAULT_MAX_TOKENS = 4096
+"""F12: only where `fit` has not named the model's cap."""
+
+BETAS = {"context_management": "context-management", "mcp_servers": "mcp-client", "container": "code-execution"}
+"""Top-level fields and the beta that knows them, by the start of its name."""
+
+_ORDER = (
+    "model",
+    "max_tokens",
+    "system",
+    "messages",
+    "tools",
+    "tool_choice",
+    "thinking",
+    "output_config",
+    "temperature",
+    "top_p",
+    "top_k",
+    "stop_sequences",
+    "metadata",
+    "cache_control",
+    *BETAS,
+    "stream",
+)
+_NOT_WITH_THINKING = ("temperature", "top_p", "top_k")
+_NO_SCHEMA = Raw(b'{"type":"object","properties":{}}')
+_KINDS = {"auto": "auto", "required": "any", "none": "none", "named": "tool"}
 
 
 def encode_request(request: Request, profile: Profile) -> bytes:
     """The body that a Messages provider gets."""
-    same = request.origin == "messages"
-    out: dict[str, Any] = {"model": request.model, "max_tokens": request.max_output or 1}
-    lead = leading_system(request.turns)
-    system = _system(request.turns[:lead], same)
+    same = request.origin == NAME
+    fields = Fields(request.fields if same else {})
+    writer = Writer(profile.cache_control is not False)
+    limit = request.max_output or DEFAULT_MAX_TOKENS
+    thoughts = ask_thinking(request, profile, fields, limit)
+    out: dict[str, Any] = {"model": request.model, "max_tokens": limit}
+    out |= _conversation(request, writer, same)
+    if request.tools:
+        out["tools"] = [_tool(tool, writer, same) for tool in request.tools]
+        choice = _choice(request, fields)
+        if choice is not None:
+            out["tool_choice"] = choice
+    out |= request_settings(request, thoughts, fields)
+    if same:
+        out |= _passed(fields, profile)
+    if request.stream or profile.stream_always:
+        out["stream"] = True
+    return jsonx.encode(_ordered(out, request.fields if same else {}))
+
+
+def request_settings(request: Request, thoughts: Thoughts, fields: Fields) -> dict[str, Any]:
+    """Thinking, answer format, sampling and stop sequences."""
+    out: dict[str, Any] = {}
+    if thoughts.thinking is not None:
+        out["thinking"] = thoughts.thinking
+    config = write_output_config(request, thoughts, fields)
+    if config is not None:
+        out["output_config"] = config
+    hidden = _NOT_WITH_THINKING if thoughts.rules_sampling else ()
+    for name in _NOT_WITH_THINKING:
+        if name in request.sampling and name not in hidden:
+            out[name] = request.sampling[name]
+    own = fields.get("stop_sequences")
+    stops = [jsonx.quoted_raw(text) for text in request.stop if not is_blank(text)]
+    if own is not None and request.stop:
+        out["stop_sequences"] = own
+    elif stops:
+        out["stop_sequences"] = stops
+    return out
+
+
+def _ordered(out: dict[str, Any], own: dict[str, Raw]) -> dict[str, Any]:
+    """The members in the client's order, then the rest in ours."""
+    names = [*(name for name in own if name in out), *(name for name in _ORDER if name in out and name not in own)]
+    return {name: out[name] for name in names}
+
+
+def _passed(fields: Fields, profile: Profile) -> dict[str, Any]:
+    """The client's fields that travel as they are: metadata (D27), its automatic cache mark, and those of a beta
+    that may be sent."""
+    names = ["metadata"]
+    if profile.cache_control is not False:
+        names.append("cache_control")
+    names += [name for name, beta in BETAS.items() if any(known.startswith(beta) for known in profile.betas)]
+    return {name: raw for name in names if (raw := fields.get(name)) is not None}
+
+
+def _conversation(request: Request, writer: Writer, same: bool) -> dict[str, Any]:
+    turns = request.turns
+    if not same:
+        turns = [Turn(turn.role, without_sources(turn.parts)) for turn in turns]
+    lead = leading_system(turns)
+    out: dict[str, Any] = {}
+    system = _system(turns[:lead], writer, same)
     if system is not None:
         out["system"] = system
-    out["messages"] = _messages(request.turns[lead:], same)
-    _add_tools(out, request, same)
-    out |= {name: raw for name, raw in request.sampling.items() if name in ("temperature", "top_p", "top_k")}
-    if same:
-        out |= {name: request.fields[name] for name in _KEPT if not jsonx.is_null(request.fields.get(name))}
-    elif request.stop:
-        out["stop_sequences"] = [jsonx.quoted_raw(text) for text in request.stop]
-    _add_thinking(out, request, profile, same)
-    if request.format is not None:
-        config = out.setdefault("output_config", {})
-        config["format"] = {"type": "json_schema", "schema": request.format.schema}
-    if request.stream:
-        out["stream"] = True
-    return jsonx.encode(out)
+    out["messages"] = _messages(turns[lead:], writer, same)
+    return out
 
 
-def _add_thinking(out: dict[str, Any], request: Request, profile: Profile, same: bool) -> None:
-    thinking = request.thinking
-    if thinking is None:
-        return
-    if same and profile.effort is None:
-        wish = request.fields.get("thinking")
-        if thinking.effort is not None and thinking.effort != "none":
-            out["output_config"] = {"effort": thinking.effort}
-        too_large = thinking.budget is not None and thinking.budget >= out["max_tokens"]
-        if wish is not None and not jsonx.is_null(wish) and not too_large:
-            out["thinking"] = wish
-        elif too_large and out["max_tokens"] > profile.min_budget:
-            out["thinking"] = {"type": "enabled", "budget_tokens": out["max_tokens"] - 1}
-        return
-    if thinking.effort == "none":
-        out["thinking"] = {"type": "disabled"}
-    elif thinking.budget is not None:
-        out["thinking"] = {"type": "enabled", "budget_tokens": thinking.budget}
-        for name in ("temperature", "top_k", "top_p"):  # the vendor refuses them beside a budget
-            out.pop(name, None)
-        if out.get("tool_choice", {}).get("type") in ("any", "tool"):  # and a forced call
-            out["tool_choice"] = out["tool_choice"] | {"type": "auto"}
-            out["tool_choice"].pop("name", None)
-    elif thinking.effort is not None or thinking.adaptive:
-        out["thinking"] = {"type": "adaptive"}
-        if thinking.effort is not None:
-            out["output_config"] = {"effort": thinking.effort}
+def _system(turns: list[Turn], writer: Writer, same: bool) -> Any:
+    """The system prompt: as the client wrote it, else blocks where there are marks, else one text."""
+    if same and len(turns) == 1:
+        turn = turns[0]
+        if turn.param == "system" and not turn.touched and turn.raw is not None and _is_whole(turn, writer):
+            return turn.raw
+    parts = [part for turn in turns for part in turn.parts]
+    if same or any(isinstance(part, TextPart) and part.cache is not None for part in parts):
+        return writer.blocks(parts) or None
+    texts = [part.text for part in parts if isinstance(part, TextPart) and not is_blank(part.text)]
+    return jsonx.quoted_raw(b"\\n\\n".join(texts)) if texts else None
 
 
-def _system(turns: list[Turn], same: bool) -> Any:
-    parts = [part for turn in turns for part in turn.parts if isinstance(part, TextPart)]
-    if not parts:
-        return None
-    if same and len(turns) == 1 and turns[0].raw is not None and not turns[0].touched:
-        raw = turns[0].raw  # a system message in the first place of `messages` is no system prompt yet
-        return raw if jsonx.kind(raw) != "object" else [_part(part, same) for part in parts]
-    return [_part(part, same) for part in parts]
+def _is_whole(turn: Turn, writer: Writer) -> bool:
+    return writer.is_clean(turn.parts) and writer.source(turn.raw) is not None
 
 
-def _messages(turns: list[Turn], same: bool) -> list[Any]:
-    """The messages; user turns that answer calls are put together, as all results must be in one message."""
+def _messages(turns: list[Turn], writer: Writer, same: bool) -> list[Any]:
+    """One message a turn; user turns that begin with results and follow each other are one message."""
     out: list[Any] = []
-    answering: list[Any] | None = None  # the content of the last message while it still takes results
-    for turn in turns:
-        results = turn.role == "user" and bool(turn.parts) and isinstance(turn.parts[0], ResultPart)
-        if results and answering is not None:
-            answering += [_part(part, same) for part in turn.parts]
-            continue
-        if same and turn.raw is not None and not turn.touched and _clean(turn):
-            out.append(turn.raw)
-            answering = None
-            continue
-        content = [_part(part, same) for part in turn.parts]
-        if not content:
-            continue
-        out.append({"role": turn.role if turn.role == "assistant" else "user", "content": content})
-        answering = content if results else None
+    position = 0
+    while position < len(turns):
+        turn = turns[position]
+        position += 1
+        if _has_results(turn):
+            parts = list(turn.parts)
+            while position < len(turns) and _has_results(turns[position]):
+                parts += turns[position].parts
+                position += 1
+            if len(parts) > len(turn.parts):
+                turn = Turn("user", parts)
+        message = _message(turn, writer, same)
+        if message is not None:
+            out.append(message)
     return out
 
 
-def _clean(turn: Turn) -> bool:
-    """Whether the client's own message may go as it is: no reference blocks, which only a beta knows."""
-    return not any(isinstance(part, ResultPart) and part.raw is None for part in turn.parts)
+def _has_results(turn: Turn) -> bool:
+    return turn.role == "user" and bool(turn.parts) and isinstance(turn.parts[0], ResultPart)
 
 
-def _part(part: Part, same: bool) -> Any:
-    raw = getattr(part, "raw", None)
-    if same and raw is not None:
+def _message(turn: Turn, writer: Writer, same: bool) -> Any:
+    if same and turn.raw is not None and _is_whole(turn, writer):
+        if not turn.touched and turn.role != "system":
+            return turn.raw
+        if turn.touched <= {"role"} and turn.role != "assistant":
+            return {"role": "user", "content": jsonx.members(turn.raw)["content"]}
+    content = writer.content(turn.parts)
+    if content is None:
+        return None
+    return {"role": "assistant" if turn.role == "assistant" else "user", "content": content}
+
+
+def _tool(tool: Tool, writer: Writer, same: bool) -> Any:
+    raw = writer.source(tool.raw) if same else None
+    if raw is not None:
         return raw
-    out: dict[str, Any]
-    match part:
-        case TextPart():
-            out = {"type": "text", "text": jsonx.quoted_raw(part.text)}
-        case ImagePart():
-            out = {"type": "image", "source": _source(part)}
-        case FilePart():
-            out = {"type": "document", "source": _document(part)}
-        case ReasoningPart():
-            if part.kind == "redacted":
-                return {"type": "redacted_thinking", "data": part.proof}
-            return {"type": "thinking", "thinking": jsonx.quoted_raw(part.text), "signature": part.proof}
-        case CallPart():
-            arguments = input_object(part.arguments) if part.quoted else Raw(part.arguments)
-            out = {"type": "tool_use", "id": safe_id(part.call_id), "name": part.name, "input": arguments}
-        case ResultPart():
-            out = _result(part, same)
-        case OpaquePart():
-            return part.raw
-        case _:
-            raise TypeError(f"{type(part).__name__} is no block of this format")
-    cache = getattr(part, "cache", None)
-    if cache is not None:
-        out["cache_control"] = cache
-    return out
-
-
-def _result(part: ResultPart, same: bool) -> dict[str, Any]:
-    out: dict[str, Any] = {"type": "tool_result", "tool_use_id": safe_id(part.call_id)}
-    inner = [one for one in part.parts if not (isinstance(one, TextPart) and not one.text)]
-    if len(inner) == 1 and isinstance(inner[0], TextPart):
-        out["content"] = jsonx.quoted_raw(inner[0].text)
-    elif inner:
-        out["content"] = [_part(one, same) for one in inner]
-    if part.is_error:
-        out["is_error"] = True
-    return out
-
-
-def _source(part: ImagePart) -> dict[str, Any]:
-    if part.url:
-        return {"type": "url", "url": jsonx.quoted_raw(part.url)}
-    return {"type": "base64", "media_type": part.media_type, "data": jsonx.quoted_raw(part.data)}
-
-
-def _document(part: FilePart) -> dict[str, Any]:
-    if part.text:
-        return {"type": "text", "media_type": "text/plain", "data": jsonx.quoted_raw(part.text)}
-    if part.url:
-        return {"type": "url", "url": jsonx.quoted_raw(part.url)}
-    return {"type": "base64", "media_type": part.media_type, "data": jsonx.quoted_raw(part.data)}
-
-
-def _add_tools(out: dict[str, Any], request: Request, same: bool) -> None:
-    if not request.tools:
-        return
-    out["tools"] = [tool.raw if same and tool.raw is not None else _tool(tool) for tool in request.tools]
-    choice = request.tool_choice
-    if choice is not None and same and (choice.mode != "named" or request.names[choice.name].name == choice.name):
-        out["tool_choice"] = request.fields["tool_choice"]
-        return
-    wish: dict[str, Any] = {}
-    if choice is not None:
-        wish["type"] = {"auto": "auto", "none": "none", "required": "any", "named": "tool"}[choice.mode]
-        if choice.mode == "named":
-            wish["name"] = choice.name
-    if request.parallel is False and wish.get("type") != "none":
-        wish = {"type": "auto"} | wish | {"disable_parallel_tool_use": True}
-    if wish:
-        out["tool_choice"] = wish
-
-
-def _tool(tool: Tool) -> dict[str, Any]:
     out: dict[str, Any] = {"name": tool.name}
     if tool.description is not None:
         out["description"] = jsonx.quoted_raw(tool.description)
-    out["input_schema"] = _object_schema(tool.schema)
-    if tool.strict is not None:
-        out["strict"] = tool.strict
-    if tool.cache is not None:
-        out["cache_control"] = tool.cache
-    return out
+    out["input_schema"] = _schema(tool.schema)
+    if tool.strict:
+        out["strict"] = True
+    return writer.marked(out, tool.cache)
 
 
-def _object_schema(schema: Raw | None) -> Raw | dict[str, Any]:
-    """The schema as it came; one that does not say that it is an object is made to, as the vendor demands."""
+def _schema(schema: Raw | None) -> Raw:
+    """A schema is opaque, but it must say that it is an object's."""
     if schema is None:
-        return _EMPTY_SCHEMA
+        return _NO_SCHEMA
     members = jsonx.members(schema)
-    return schema if "type" in members else {"type": "object"} | dict(members)
+    if not members:
+        return _NO_SCHEMA
+    return schema if "type" in members else Raw(jsonx.encode({"type": "object"} | members))
 
 
-def safe_id(call_id: str) -> str:
-    """A call's id in the letters that Messages providers take."""
-    return _UNSAFE.sub("_", call_id)
+def _choice(request: Request, fields: Fields) -> Any:
+    """The choice among the tools with the switch for parallel calls, as the client wrote it when nothing changed."""
+    if read_tool_choice(fields) == (request.tool_choice, request.parallel):
+        return fields.get("tool_choice")
+    choice = request.tool_choice
+    if choice is None and request.parallel is not False:
+        return None
+    mode = "auto" if choice is None else choice.mode
+    out: dict[str, Any] = {"type": _KINDS[mode]}
+    if choice is not None and mode == "named":
+        out["name"] = choice.name
+    if request.parallel is False and mode != "none":
+        out["disable_parallel_tool_use"] = True
+    return out

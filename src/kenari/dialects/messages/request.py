@@ -13,8 +13,23 @@ PLACEHOLDER = "DeferredToolPlaceholder"
 """Claude Code's stand-in for tools that it has not loaded; no model may ever see it (D19)."""
 
 _UNDERSTOOD = frozenset(
-    "model messages system max_tokens stream tools tool_choice thinking output_config output_format metadata "
-    "stop_sequences temperature top_p top_k".split()
+    [
+        "model",
+        "messages",
+        "system",
+        "max_tokens",
+        "stream",
+        "tools",
+        "tool_choice",
+        "thinking",
+        "output_config",
+        "output_format",
+        "metadata",
+        "stop_sequences",
+        "temperature",
+        "top_p",
+        "top_k",
+    ]
 )
 
 
@@ -57,8 +72,8 @@ def _turns(fields: Fields, content: Content) -> list[Turn]:
     messages = fields.elements("messages")
     if not messages:
         raise fields.fault("messages", "is required and must be an array with at least one message")
-    for raw, message in fields.children("messages"):
-        turns.append(_turn(raw, message, content))
+    for position, raw in enumerate(messages):
+        turns.append(_turn(raw, Fields.of(raw, f"messages[{position}]"), content))
     return turns
 
 
@@ -130,4 +145,3 @@ def _check_metadata(fields: Fields) -> None:
     metadata = fields.child("metadata")
     if metadata is not None:
         metadata.string("user_id")
-

@@ -68,10 +68,10 @@ class Block(msgspec.Struct, frozen=True):
 class Message(msgspec.Struct, frozen=True):
     """The message of a plain answer, or the one that `message_start` opens. `error` stands where there is none."""
 
-    type: str | None = None
+    type: Raw = _ABSENT
     content: Raw = _ABSENT
-    stop_reason: str | None = None
-    stop_sequence: str | None = None
+    stop_reason: Raw = _ABSENT
+    stop_sequence: Raw = _ABSENT
     usage: Raw = _ABSENT
     error: Raw = _ABSENT
 

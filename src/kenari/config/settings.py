@@ -1,0 +1,59 @@
+"""The configuration as frozen values. `load.py` makes it from TOML and the environment."""
+
+import ipaddress
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from kenari.catalog.models import Model
+from kenari.providers.base import Provider
+
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """`[server]`. Times in seconds, sizes in bytes."""
+
+    listen: str = "127.0.0.1:8080"
+    admin_listen: str = "127.0.0.1:8081"
+    workers: int = 1
+    keepalive: float = 15.0
+    noop_after: float = 120.0
+    header_timeout: float = 600.0
+    first_event_timeout: float = 600.0
+    idle_timeout: float = 600.0
+    max_body: int = 32 * 1024 * 1024
+    drain: float = 30.0
+    tls_cert: str = ""
+    tls_key: str = ""
+    trusted_proxies: tuple[Network, ...] = ()
+    cors_origins: tuple[str, ...] = ()
+    log: Literal["json", "text"] = "json"
+
+
+class Route(msgspec.Struct, frozen=True):
+    """`[routes.NAME]`: models in order with their weights, and a policy."""
+
+    models: tuple[str, ...]
+    weights: tuple[int, ...]
+    policy: Literal["order", "weighted", "cheapest", "fastest"] = "order"
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that kenari is told. Secrets are in it: never print it whole."""
+
+    server: ServerSettings = ServerSettings()
+    store_url: str = "sqlite:///kenari.db"
+    limits_url: str = "memory://"
+    currency: str = "USD"
+    enforce: bool = True
+    providers: dict[str, Provider] = {}
+    models: dict[str, Model] = {}
+    routes: dict[str, Route] = {}
+    bootstrap_key: str = ""
+    admin_token: str = ""
+    secret: str = ""
+    source: str = ""
+    """The file it came from, "" for the built-in one."""
+    notes: tuple[str, ...] = ()
+    """What is set but has no effect yet."""

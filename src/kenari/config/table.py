@@ -1,0 +1,190 @@
+"""Reading one table of the configuration: typed values, every fault kept with its path, unknown keys named."""
+
+import difflib
+import ipaddress
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)\Z")
+_SIZE = re.compile(r"(\d+)(B|KiB|MiB|GiB)\Z")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_BYTES = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
+_DECIMAL = re.compile(r"\d+(\.\d+)?\Z")
+
+
+class Faults:
+    """All that is wrong with a configuration, each with its path."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[str, str]] = []
+
+    def add(self, path: str, message: str) -> None:
+        """One fault."""
+        self.found.append((path, message))
+
+
+class Table:
+    """One table. Each reader takes a key; `close` names the keys that nobody took."""
+
+    def __init__(self, values: Mapping[str, Any], path: str, faults: Faults, env: Mapping[str, str]) -> None:
+        self._values, self.path, self._faults, self._env = values, path, faults, env
+        self._known: list[str] = []
+
+    def at(self, key: str) -> str:
+        """The dotted path of a key."""
+        shown = key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else f'"{key}"'
+        return f"{self.path}.{shown}" if self.path else shown
+
+    def fault(self, key: str, message: str) -> None:
+        """Something is wrong with a key."""
+        self._faults.add(self.at(key), message)
+
+    def has(self, key: str) -> bool:
+        """Whether the key is set."""
+        return key in self._values
+
+    def take(self, key: str) -> Any:
+        """The raw value, None when it is not set."""
+        self._known.append(key)
+        return self._values.get(key)
+
+    def text(self, key: str, default: str = "") -> str:
+        """A string."""
+        value = self.take(key)
+        if value is None:
+            return default
+        if not isinstance(value, str):
+            self.fault(key, "must be a string")
+            return default
+        return value
+
+    def choice(self, key: str, choices: tuple[str, ...], default: str) -> str:
+        """One of some words."""
+        value = self.text(key, default)
+        if value not in choices:
+            self.fault(key, f"must be one of {', '.join(choices)}{_nearest(value, choices)}")
+            return default
+        return value
+
+    def flag(self, key: str, default: bool | None) -> bool | None:
+        """True, false, or unset."""
+        value = self.take(key)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            self.fault(key, "must be true or false")
+            return default
+        return value
+
+    def whole(self, key: str, default: int | None, least: int = 0) -> int | None:
+        """A whole number."""
+        value = self.take(key)
+        if value is None:
+            return default
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            self.fault(key, f"must be a whole number of at least {least}")
+            return default
+        return value
+
+    def seconds(self, key: str, default: float) -> float:
+        """A duration: a number with ms, s, m or h."""
+        value = self.take(key)
+        if value is None:
+            return default
+        found = _DURATION.match(value) if isinstance(value, str) else None
+        if found is None or float(found.group(1)) <= 0:
+            self.fault(key, 'must be a duration above zero like "500ms", "15s", "10m" or "1h"')
+            return default
+        return float(found.group(1)) * _SECONDS[found.group(2)]
+
+    def size(self, key: str, default: int) -> int:
+        """A size: a number with KiB, MiB or GiB."""
+        value = self.take(key)
+        if value is None:
+            return default
+        found = _SIZE.match(value) if isinstance(value, str) else None
+        if found is None:
+            self.fault(key, 'must be a size like "512KiB", "32MiB" or "1GiB"')
+            return default
+        return int(found.group(1)) * _BYTES[found.group(2)]
+
+    def decimal(self, key: str, default: str | None) -> str | None:
+        """An amount: a decimal string."""
+        value = self.take(key)
+        if value is None:
+            return default
+        if not isinstance(value, str) or not _DECIMAL.match(value):
+            self.fault(key, 'must be an amount in quotes like "0.15"')
+            return default
+        return value
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """A list of strings."""
+        value = self.take(key)
+        if value is None:
+            return ()
+        items = cast("list[Any]", value) if isinstance(value, list) else [None]
+        if not all(isinstance(item, str) for item in items):
+            self.fault(key, "must be a list of strings")
+            return ()
+        return tuple(items)
+
+    def networks(self, key: str) -> tuple[Network, ...]:
+        """A list of networks."""
+        out: list[Network] = []
+        for text in self.texts(key):
+            try:
+                out.append(ipaddress.ip_network(text))
+            except ValueError:
+                self.fault(key, f'{text!r} is no network like "10.0.0.0/8" or "::1/128"')
+        return tuple(out)
+
+    def secret(self, key: str) -> str:
+        """A secret: env:NAME, file:PATH or the thing itself."""
+        return self._resolve(key, self.text(key))
+
+    def secrets(self, key: str) -> tuple[str, ...]:
+        """A list of secrets."""
+        return tuple(one for one in (self._resolve(key, text) for text in self.texts(key)) if one)
+
+    def child(self, key: str) -> "Table":
+        """A table inside this one; empty when it is not there."""
+        value = self.take(key)
+        if value is not None and not isinstance(value, dict):
+            self.fault(key, "must be a table")
+            value = None
+        return Table(cast("dict[str, Any]", value or {}), self.at(key), self._faults, self._env)
+
+    def children(self) -> "list[tuple[str, Table]]":
+        """All members as tables."""
+        return [(key, self.child(key)) for key in self._values]
+
+    def close(self) -> None:
+        """Name what nobody took."""
+        for key in self._values:
+            if key not in self._known:
+                self._faults.add(self.at(key), f"is not a known key{_nearest(key, self._known)}")
+
+    def _resolve(self, key: str, text: str) -> str:
+        if text.startswith("env:"):
+            value = self._env.get(text[4:], "")
+            if not value:
+                self.fault(key, f"the environment has no {text[4:]}")
+            return value
+        if text.startswith("file:"):
+            try:
+                return Path(os.path.expanduser(text[5:])).read_text().strip()
+            except (OSError, UnicodeDecodeError) as error:
+                self.fault(key, f"cannot read {text[5:]}: {getattr(error, 'strerror', None) or 'not text'}")
+                return ""
+        return text
+
+
+def _nearest(word: str, known: "tuple[str, ...] | list[str]") -> str:
+    near = difflib.get_close_matches(word, known, 1)
+    return f"; did you mean {near[0]}?" if near else ""

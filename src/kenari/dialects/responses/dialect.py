@@ -1,0 +1,54 @@
+"""Responses as a `Dialect`."""
+
+from collections.abc import Mapping
+
+from kenari.core.errors import KenariError
+from kenari.core.events import Event
+from kenari.core.fold import Reply
+from kenari.core.profile import Profile
+from kenari.core.request import Request
+from kenari.dialects.base import Answer, Decoder, Encoder, RelayRule
+from kenari.dialects.envelope import envelope
+from kenari.dialects.responses import decode, encode, outgoing, request
+from kenari.wire import jsonx
+
+
+class ResponsesDialect:
+    """`POST /v1/responses` on the clients' side, `/responses` on the providers'."""
+
+    name = "responses"
+    path = "/v1/responses"
+    upstream_path = "/responses"
+    LOSES: frozenset[str] = frozenset({"logprobs", "stop sequence", "refusal", "blocks of reasoning in a row"})
+    RELAY: Mapping[str, RelayRule] = {}
+
+    def decode_request(self, body: bytes) -> Request:
+        """A client's request."""
+        return request.decode_request(body)
+
+    def encode_request(self, request: Request, profile: Profile) -> bytes:
+        """The body for a provider."""
+        return outgoing.encode_request(request, profile)
+
+    def decode_reply(self, body: bytes, profile: Profile, answer_id: str) -> list[Event]:
+        """A provider's plain answer."""
+        return decode.decode_reply(body, answer_id)
+
+    def encode_reply(self, reply: Reply, answer: Answer) -> bytes:
+        """The client's plain answer."""
+        return encode.encode_reply(reply, answer)
+
+    def decoder(self, profile: Profile, answer_id: str) -> Decoder:
+        """A provider's stream."""
+        return decode.ResponsesDecoder(answer_id)
+
+    def encoder(self, answer: Answer) -> Encoder:
+        """A client's stream."""
+        return encode.ResponsesEncoder(answer)
+
+    def encode_error(self, error: KenariError, request_id: str) -> bytes:
+        """The OpenAI envelope."""
+        return jsonx.encode(envelope(error))
+
+
+RESPONSES = ResponsesDialect()

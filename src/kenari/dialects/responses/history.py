@@ -1,0 +1,209 @@
+"""Input items -> turns. Items of the assistant that follow each other are one turn, and so are results (B067)."""
+
+from msgspec import Raw
+
+from kenari.core.events import Escaped
+from kenari.core.request import (
+    CallPart,
+    ImagePart,
+    Part,
+    ReasoningPart,
+    ResultPart,
+    Role,
+    TextPart,
+    Turn,
+)
+from kenari.dialects.fields import Fields, data_url
+from kenari.wire import jsonx
+
+_TEXT = frozenset({"input_text", "output_text", "text", "summary_text", "reasoning_text"})
+_CALLS = frozenset({"function_call", "custom_tool_call", "local_shell_call", "tool_search_call"})
+_OUTPUTS = frozenset(
+    {"function_call_output", "custom_tool_call_output", "local_shell_call_output", "tool_search_output"}
+)
+
+
+class _Turns:
+    """Collects items into turns."""
+
+    def __init__(self) -> None:
+        self.turns: list[Turn] = []
+        self._run = ""  # what the last turn still takes: "assistant" items or "results"
+
+    def message(self, role: Role, parts: list[Part], item: Fields, raw: Raw) -> None:
+        """A message of a person or of the system."""
+        self.turns.append(Turn(role, parts, developer=item.string("role") == "developer", raw=raw, param=item.path))
+        self._run = ""
+
+    def add(self, run: str, parts: list[Part], item: Fields) -> None:
+        """Parts of the assistant's turn, or results."""
+        if self._run == run:
+            self.turns[-1].parts += parts
+        else:
+            self.turns.append(Turn("assistant" if run == "assistant" else "user", parts, param=item.path))
+            self._run = run
+
+
+def read_items(items: list[tuple[Raw, Fields]]) -> list[Turn]:
+    """The turns of a conversation. Unknown kinds are dropped (S140); D17 and D26 are the exceptions."""
+    turns = _Turns()
+    for raw, item in items:
+        kind = item.string("type") or "message"
+        if kind == "message":
+            _message(item, raw, turns)
+        elif kind == "reasoning":
+            turns.add("assistant", [_reasoning(item, raw)], item)
+        elif kind in _CALLS:
+            turns.add("assistant", [_call(kind, item, raw)], item)
+        elif kind in _OUTPUTS:
+            turns.add("results", [_output(kind, item, raw)], item)
+        elif kind == "item_reference":
+            identity = item.string("id") or ""
+            if not identity.startswith("rs_"):
+                raise item.fault(
+                    "type",
+                    "item_reference cannot be followed: nothing is kept here. set store: false "
+                    "in your client so that it sends the items themselves",
+                )
+    return turns.turns
+
+
+def _message(item: Fields, raw: Raw, turns: _Turns) -> None:
+    role = item.string("role")
+    match role:
+        case "system" | "developer":
+            turns.message("system", _content(item, role), item, raw)
+        case "user":
+            turns.message("user", _content(item, role), item, raw)
+        case "assistant":
+            parts = _content(item, role)
+            if len(parts) == 1 and isinstance(parts[0], TextPart):
+                parts[0].raw = raw
+            turns.add("assistant", parts, item)
+        case _:
+            raise item.fault("role", "must be system, developer, user or assistant")
+
+
+def _content(item: Fields, role: str) -> list[Part]:
+    raw = item.get("content")
+    if raw is None:
+        if role == "assistant":
+            return []
+        raise item.fault("content", "is required: a string or an array of parts")
+    if jsonx.kind(raw) == "string":
+        return [TextPart(jsonx.unquoted(raw))]
+    if jsonx.kind(raw) != "array":
+        raise item.fault("content", "must be a string or an array of parts")
+    parts: list[Part] = []
+    for _, part in item.children("content"):
+        parts += _part(part, role)
+    return parts
+
+
+def _part(part: Fields, role: str) -> list[Part]:
+    """S142-S146."""
+    kind = part.string("type")
+    if kind in _TEXT:
+        text = part.escaped("text")
+        if text is None:
+            raise part.fault("text", "is required")
+        return [TextPart(text)]
+    match kind:
+        case "refusal":
+            return [TextPart(part.escaped("refusal") or b"", refusal=True)]
+        case "input_image":
+            if role not in ("user", "assistant"):
+                raise part.fault("type", f"input_image is not taken in {role} messages")
+            return [image(part)]
+        case "input_file":
+            raise part.fault(
+                "type", "input_file is not taken here. send documents as file parts to POST /v1/chat/completions"
+            )
+        case _:
+            if role == "assistant":  # the model's own history
+                return []
+            raise part.fault(
+                "type", f"{(kind or 'a part without type')[:64]!r} is not a part that {role} messages take"
+            )
+
+
+def image(part: Fields) -> ImagePart:
+    """An input_image with a string image_url."""
+    if part.get("image_url") is None and part.get("file_id") is not None:
+        raise part.fault("file_id", "is not known here: nothing is kept. send image_url instead")
+    url = part.escaped("image_url")
+    if not url:
+        raise part.fault("image_url", "is required: a data URL or an http(s) address")
+    detail = part.string("detail")
+    inline = data_url(url)
+    if inline is not None:
+        return ImagePart(media_type=inline[0], data=inline[1], detail=detail)
+    if not url.lower().startswith((b"https:", b"http:")):
+        raise part.fault("image_url", "must be a data URL (base64) or an http(s) address")
+    return ImagePart(url=url, detail=detail)
+
+
+def _reasoning(item: Fields, raw: Raw) -> ReasoningPart:
+    """Earlier reasoning: its summary, else its text; the proof that it carries (S138, D5)."""
+    text = _texts(item, "summary") or _texts(item, "content")
+    proof = item.get("encrypted_content")
+    value = jsonx.unescape(jsonx.unquoted(proof)) if proof is not None and jsonx.kind(proof) == "string" else ""
+    return ReasoningPart(text, value, "encrypted" if value else "mark", item.string("id") or "", raw)
+
+
+def _texts(item: Fields, name: str) -> Escaped:
+    raw = item.get(name)
+    if raw is None:
+        return b""
+    if jsonx.kind(raw) == "string":
+        return jsonx.unquoted(raw)
+    return b"".join(part.escaped("text") or b"" for _, part in item.children(name))
+
+
+def _call(kind: str, item: Fields, raw: Raw) -> CallPart:
+    if kind == "local_shell_call":  # D26: what the client replays stays as a function call
+        action = item.get("action")
+        arguments = bytes(action) if action is not None and jsonx.kind(action) == "object" else b"{}"
+        return CallPart(_call_id(item), "local_shell", arguments, quoted=False)
+    if kind == "custom_tool_call":
+        name = item.require_string("name", "the tool's name")
+        return CallPart(
+            _call_id(item), name, item.escaped("input") or b"", custom=True, namespace=item.string("namespace")
+        )
+    if kind == "tool_search_call":
+        source = item.get("arguments")
+        if source is not None and jsonx.kind(source) == "object":
+            return CallPart(_call_id(item), "tool_search", bytes(source), quoted=False)
+        return CallPart(_call_id(item), "tool_search", item.escaped("arguments") or b"{}")
+    name = item.require_string("name", "the function's name")
+    arguments = item.escaped("arguments")
+    if arguments is None:
+        raise item.fault("arguments", "is required: a string that holds a JSON object")
+    return CallPart(_call_id(item), name, arguments, namespace=item.string("namespace"), raw=raw)
+
+
+def _call_id(item: Fields) -> str:
+    return item.string("call_id") or item.require_string("id", "the call's id")
+
+
+def _output(kind: str, item: Fields, raw: Raw) -> ResultPart:
+    source = item.get("output")
+    if kind == "tool_search_output" and source is None:
+        tools = item.get("tools")
+        text = jsonx.embed(tools) if tools is not None else b""
+        return ResultPart(_call_id(item), [TextPart(text)])
+    if source is None:
+        raise item.fault("output", "is required: a string or an array of parts")
+    keep = raw if kind == "function_call_output" else None
+    match jsonx.kind(source):
+        case "string":
+            return ResultPart(_call_id(item), [TextPart(jsonx.unquoted(source))], raw=keep)
+        case "array":
+            parts: list[Part] = []
+            for _, part in item.children("output"):
+                parts += _part(part, "user")
+            return ResultPart(_call_id(item), parts, raw=keep)
+        case "object" if keep is None:
+            return ResultPart(_call_id(item), [TextPart(jsonx.embed(source))])
+        case _:
+            raise item.fault("output", "must be a string or an array of parts")

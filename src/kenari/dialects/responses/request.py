@@ -1,0 +1,163 @@
+"""A Responses client's request -> Request. Every fault is a 400 with the path of the field (S105-S146, S166-S172)."""
+
+from msgspec import Raw
+
+from kenari.core.errors import bad_request
+from kenari.core.request import EFFORTS, Notice, Request, TextPart, Thinking, Tool, ToolChoice, Turn
+from kenari.dialects.fields import Fields, read_sampling, unknown_server_tool
+from kenari.dialects.responses.history import read_items
+from kenari.wire import jsonx
+
+SAMPLING = ("temperature", "top_p")
+MAX_CACHE_KEY = 512
+"""S128, in bytes of UTF-8."""
+
+
+def decode_request(body: bytes) -> Request:
+    """The request of a Responses client. Fields that are not named here are accepted and ignored (S133)."""
+    fields = Fields(jsonx.request_fields(body))
+    model = fields.require_string("model", "the id of a model (see GET /v1/models)")
+    if fields.get("previous_response_id") is not None:
+        raise bad_request(
+            "previous_response_id must be absent or null: nothing is kept here. send the whole conversation in input",
+            "previous_response_id",
+        )
+    _check_text(fields)
+    notices: list[Notice] = []
+    tools = _tools(fields, notices)
+    turns = _turns(fields, tools, notices)
+    return Request(
+        origin="responses",
+        model=model,
+        turns=turns,
+        fields=fields.members,
+        stream=fields.boolean("stream") or False,
+        tools=tools,
+        tool_choice=_tool_choice(fields),
+        max_output=fields.integer("max_output_tokens", 1),
+        sampling=read_sampling(fields, SAMPLING),
+        thinking=_thinking(fields),
+        cache_key=_cache_key(fields),
+        notices=notices,
+    )
+
+
+def _turns(fields: Fields, tools: list[Tool], notices: list[Notice]) -> list[Turn]:
+    turns: list[Turn] = []
+    instructions = fields.escaped("instructions")
+    if instructions:
+        turns.append(Turn("system", [TextPart(instructions)], param="instructions"))
+    source = fields.get("input")
+    kind = jsonx.kind(source) if source is not None else ""
+    if source is None or bytes(source) == b'""':
+        raise bad_request("input is required and must not be empty: a string or an array of items", "input")
+    if kind == "string":
+        turns.append(Turn("user", [TextPart(jsonx.unquoted(source))], param="input"))
+        return turns
+    if kind != "array":
+        raise bad_request("input must be a string or an array of items", "input")
+    items = fields.elements("input")
+    if not items:
+        raise bad_request("input is required and must not be empty: a string or an array of items", "input")
+    listed: list[tuple[Raw, Fields]] = []
+    for position, raw in enumerate(items):
+        item = Fields.of(raw, f"input[{position}]")
+        if item.string("type") in ("additional_tools", "tool_search_output"):
+            _merge(tools, _read_tools(item, notices))
+        listed.append((raw, item))
+    return turns + read_items(listed)
+
+
+def _check_text(fields: Fields) -> None:
+    """S126: only plain text; verbosity and empty objects do not matter."""
+    text = fields.child("text")
+    wanted = text.child("format") if text is not None else None
+    if wanted is not None and wanted.string("type") != "text":
+        raise bad_request(
+            'text.format must be {"type":"text"} here. for JSON output use POST /v1/chat/completions with '
+            "response_format",
+            "text.format",
+        )
+
+
+def _tools(fields: Fields, notices: list[Notice]) -> list[Tool]:
+    return _read_tools(fields, notices)
+
+
+def _merge(tools: list[Tool], more: list[Tool]) -> None:
+    known = {(tool.namespace, tool.name) for tool in tools}
+    tools += [tool for tool in more if (tool.namespace, tool.name) not in known]
+
+
+def _read_tools(fields: Fields, notices: list[Notice], namespace: str | None = None) -> list[Tool]:
+    """Function tools, those in containers too (D18); other kinds are dropped by name (S117)."""
+    tools: list[Tool] = []
+    for raw, tool in fields.children("tools"):
+        kind = tool.string("type")
+        match kind:
+            case "function":
+                tools.append(_function(tool, raw, namespace))
+            case "namespace":
+                tools += _read_tools(tool, notices, tool.require_string("name", "the container's name"))
+            case "custom":
+                name = tool.require_string("name", "the tool's name")
+                tools.append(Tool(name, tool.escaped("description"), namespace=namespace, custom=True))
+            case None:
+                raise tool.fault("type", "is required")
+            case _:
+                if kind.startswith("kenari:"):
+                    raise unknown_server_tool(kind, tool.at("type"))
+                notices.append(Notice(kind))
+    return tools
+
+
+def _function(tool: Fields, raw: Raw, namespace: str | None) -> Tool:
+    return Tool(
+        tool.require_string("name", "the function's name"),
+        tool.escaped("description"),
+        tool.typed("parameters", "object"),
+        tool.boolean("strict"),
+        namespace=namespace,
+        raw=None if namespace else raw,
+    )
+
+
+def _tool_choice(fields: Fields) -> ToolChoice | None:
+    """S118, S119."""
+    raw = fields.get("tool_choice")
+    if raw is None:
+        return None
+    wrong = fields.fault("tool_choice", 'must be auto, none, required or {"type":"function","name":"..."}')
+    if jsonx.kind(raw) == "string":
+        word = jsonx.unescape(jsonx.unquoted(raw))
+        if word not in ("auto", "none", "required"):
+            raise wrong
+        return ToolChoice(word)
+    if jsonx.kind(raw) != "object":
+        raise wrong
+    choice = Fields.of(raw, "tool_choice")
+    if choice.get("type") is None or choice.string("type") != "function" or not choice.string("name"):
+        raise wrong
+    return ToolChoice("named", choice.require_string("name"), choice.string("namespace"))
+
+
+def _thinking(fields: Fields) -> Thinking | None:
+    reasoning = fields.child("reasoning")
+    if reasoning is None:
+        return None
+    effort = reasoning.string("effort")
+    if effort is None:
+        return None
+    for level in EFFORTS:
+        if level == effort:
+            return Thinking(level)
+    raise reasoning.fault("effort", f"must be one of {', '.join(EFFORTS)}")
+
+
+def _cache_key(fields: Fields) -> str | None:
+    """S127, S128: ignored when empty, too long, or no string at all."""
+    raw = fields.get("prompt_cache_key")
+    if raw is None or jsonx.kind(raw) != "string":
+        return None
+    key = jsonx.unescape(jsonx.unquoted(raw))
+    return key if 0 < len(key.encode("utf-8", "replace")) <= MAX_CACHE_KEY else None

@@ -1,0 +1,98 @@
+"""The inbound HTTP/1.1 end: connections, limits and time-outs. What a request means is not its business."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeAlias
+
+from kenari.core.errors import KenariError
+from kenari.core.ports import Exchange
+from kenari.doors.connection import Connection
+from kenari.doors.limits import EdgeLimits
+
+Serve: TypeAlias = Callable[[Exchange], Coroutine[Any, Any, None]]
+Refuse: TypeAlias = Callable[[Exchange, KenariError], None]
+
+_log = logging.getLogger("kenari.edge")
+TICK_SECONDS = 0.5
+
+
+class Edge:
+    """All inbound connections of a process. `serve` is one task per request, `refuse` answers what never was one."""
+
+    def __init__(self, serve: Serve, refuse: Refuse, limits: EdgeLimits) -> None:
+        self.serve: Serve = serve
+        self.refuse: Refuse = refuse
+        self.limits = limits
+        self.loop = asyncio.get_running_loop()
+        self.connections: set[Connection] = set()
+        self.draining = False
+        self._servers: list[asyncio.AbstractServer] = []
+        self._ticker: asyncio.TimerHandle | None = None
+        self._empty: asyncio.Event = asyncio.Event()
+        self._empty.set()
+
+    def __call__(self) -> Connection:
+        """A new connection: the protocol factory of `loop.create_server`."""
+        return Connection(self)
+
+    def add_server(self, server: asyncio.AbstractServer) -> None:
+        """A listening socket whose connections come here."""
+        self._servers.append(server)
+
+    def opened(self, connection: Connection) -> None:
+        """A connection stands."""
+        self.connections.add(connection)
+        self._empty.clear()
+        if self._ticker is None:
+            self._ticker = self.loop.call_later(TICK_SECONDS, self._tick)
+
+    def closed(self, connection: Connection) -> None:
+        """A connection has ended."""
+        self.connections.discard(connection)
+        if not self.connections:
+            self._empty.set()
+
+    @property
+    def in_flight(self) -> int:
+        """How many requests are being answered."""
+        return sum(connection.busy for connection in self.connections)
+
+    def drain(self) -> None:
+        """Take no new connections, end those that are idle; requests in flight go on."""
+        self.draining = True
+        for server in self._servers:
+            server.close()
+        for connection in tuple(self.connections):
+            connection.close_if_idle()
+
+    async def wait_closed(self, seconds: float) -> bool:
+        """Wait for the last connection to end, at most so long. True when none is left."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._empty.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Break what is left, so that no client takes a cut answer for a whole one (D16)."""
+        for server in self._servers:
+            server.close()
+        for connection in tuple(self.connections):
+            connection.abort()
+        if self._ticker is not None:
+            self._ticker.cancel()
+            self._ticker = None
+
+    def fault(self, error: BaseException) -> None:
+        """An error that a request's task let through."""
+        _log.error("a request failed with %s", type(error).__name__)
+
+    def _tick(self) -> None:
+        self._ticker = None
+        now = self.loop.time()
+        for connection in tuple(self.connections):
+            connection.tick(now)
+        if self.connections:
+            self._ticker = self.loop.call_later(TICK_SECONDS, self._tick)

@@ -1,0 +1,142 @@
+"""One request and its answer on the wire (core.ports.Exchange)."""
+
+import os
+import time
+from http import HTTPStatus
+from typing import Protocol
+
+from kenari.core.ports import Watcher
+
+_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
+
+
+class Wire(Protocol):
+    """What an exchange needs of its connection."""
+
+    def send(self, data: bytes) -> None:
+        """Bytes to the client."""
+        ...
+
+    def answered(self, exchange: "HttpExchange") -> None:
+        """The answer is complete."""
+        ...
+
+    def abort(self) -> None:
+        """Break the connection."""
+        ...
+
+
+class HttpExchange:
+    """A request that is whole. `keeps` says whether the connection lives on after its answer."""
+
+    __slots__ = (
+        "_begun",
+        "_chunked",
+        "_done",
+        "_wire",
+        "body",
+        "extra_headers",
+        "gone",
+        "headers",
+        "http10",
+        "id",
+        "keeps",
+        "method",
+        "path",
+        "peer",
+        "query",
+        "watcher",
+    )
+
+    def __init__(self, wire: Wire, method: str, path: str, query: str, headers: dict[bytes, bytes]) -> None:
+        self.id = os.urandom(8).hex()
+        self.method, self.path, self.query, self.headers = method, path, query, headers
+        self.body = b""
+        self.peer = ""
+        self.gone = False
+        self.extra_headers = b""
+        self.watcher: Watcher | None = None
+        self.keeps = True
+        self.http10 = False
+        self._wire = wire
+        self._begun = self._done = self._chunked = False
+
+    @property
+    def done(self) -> bool:
+        """The answer is complete."""
+        return self._done
+
+    @property
+    def begun(self) -> bool:
+        """A head has been sent."""
+        return self._begun
+
+    def answer(self, status: int, headers: bytes, body: bytes) -> None:
+        """The whole answer in one write; nothing when the client has gone or was already answered."""
+        if self.gone or self._begun:
+            return
+        self._begun = True
+        length = b"content-length: %d\r\n" % len(body) if status != 204 else b""
+        head = self._head(status, headers) + length + b"\r\n"
+        self._wire.send(head if self.method == "HEAD" else head + body)
+        self.end()
+
+    def begin(self, status: int, headers: bytes) -> None:
+        """The head of a streamed answer: chunked, for HTTP/1.0 delimited by the end of the connection (F13)."""
+        if self.gone or self._begun:
+            return
+        self._begun = True
+        self._chunked = not self.http10
+        if self._chunked:
+            headers += b"transfer-encoding: chunked\r\n"
+        else:
+            self.keeps = False
+        self._wire.send(self._head(status, headers) + b"\r\n")
+
+    def write(self, data: bytes) -> None:
+        """The next bytes, with their chunk's frame in the same write."""
+        if self.gone or self._done or not data:
+            return
+        self._wire.send(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+
+    def end(self) -> None:
+        """The answer is complete."""
+        if self.gone or self._done:
+            return
+        self._done = True
+        self.watcher = None
+        if self._chunked:
+            self._wire.send(b"0\r\n\r\n")
+        self._wire.answered(self)
+
+    def abort(self) -> None:
+        """Break the connection (D16)."""
+        self._done = True
+        self._wire.abort()
+
+    def leave(self) -> None:
+        """The client has gone."""
+        if self.gone or self._done:
+            return
+        self.gone = True
+        watcher, self.watcher = self.watcher, None
+        if watcher is not None:
+            watcher.on_gone()
+
+    def _head(self, status: int, headers: bytes) -> bytes:
+        line = _LINES.get(status) or b"HTTP/1.1 %d Status\r\n" % status
+        alive = b"" if self.keeps and not self.http10 else b"connection: close\r\n"
+        return line + _date() + alive + headers + self.extra_headers
+
+
+_known: tuple[int, bytes] = (0, b"")
+
+
+def _date() -> bytes:
+    """The date header, made once a second."""
+    global _known  # noqa: PLW0603 - a cache of one line
+    now = int(time.time())
+    if _known[0] != now:
+        text = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(now))
+        _known = (now, f"date: {text}\r\n".encode())
+    return _known[1]

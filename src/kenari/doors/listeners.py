@@ -1,0 +1,54 @@
+"""Listening sockets: host and port, IPv6, Unix sockets, TLS from certificate files."""
+
+import asyncio
+import os
+import socket
+import ssl
+import stat
+
+from kenari.doors.edge import Edge
+
+BACKLOG = 4096
+
+
+async def listen(edge: Edge, address: str, tls: ssl.SSLContext | None = None) -> str:
+    """Listen on `host:port`, `[::1]:port` or `unix:/path`; the address clients can use, with the real port.
+
+    Raises OSError when the address cannot be had.
+    """
+    loop = asyncio.get_running_loop()
+    if address.startswith("unix:"):
+        path = address.removeprefix("unix:")
+        _remove_stale(path)
+        edge.add_server(await loop.create_unix_server(edge, path, ssl=tls, backlog=BACKLOG))
+        return address
+    host, _, port = address.rpartition(":")
+    server = await loop.create_server(edge, host.strip("[]") or None, int(port), ssl=tls, backlog=BACKLOG)
+    edge.add_server(server)
+    chosen: int = server.sockets[0].getsockname()[1]
+    return f"{host}:{chosen}"
+
+
+def server_context(cert: str, key: str) -> ssl.SSLContext:
+    """TLS for clients, from PEM files."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def _remove_stale(path: str) -> None:
+    """Remove a socket file that nobody listens on; one that answers is somebody else's."""
+    try:
+        if not stat.S_ISSOCK(os.stat(path).st_mode):
+            raise FileExistsError(f"{path} is there and is no socket")
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1)
+        try:
+            probe.connect(path)
+        except OSError:
+            os.unlink(path)
+            return
+    raise OSError(f"{path} is in use")
