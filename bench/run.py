@@ -134,7 +134,7 @@ http {{ access_log off; client_body_temp_path {folder}/b; proxy_temp_path {folde
 uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s; client_max_body_size 64m; client_body_buffer_size 1m; keepalive_requests 10000000;
 upstream up {{ server 127.0.0.1:{provider}; keepalive 256; keepalive_requests 10000000; }}
 server {{ listen 127.0.0.1:{port} backlog=4096; location / {{ proxy_pass http://up; proxy_http_version 1.1; proxy_set_header Connection "";
-proxy_buffering off; proxy_buffer_size 64k; proxy_read_timeout 600s; }} }} }}""")
+proxy_buffering off; proxy_buffer_size 64k; proxy_buffers 8 64k; proxy_read_timeout 600s; }} }} }}""")
     return Process("nginx", ["nginx", "-c", str(folder / "nginx.conf")], port, {})
 
 
@@ -351,7 +351,7 @@ def main() -> None:
             started[0].wait(10)
             gateways = [start_kenari(folder, port)]
             started += gateways
-            print(f"kenari answers after {gateways[0].wait(10):.2f} s")
+            print(f"kenari listens after {gateways[0].wait(10):.2f} s")
             for starter in (start_nginx, start_litellm):
                 try:
                     if starter is start_litellm:

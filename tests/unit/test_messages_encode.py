@@ -44,12 +44,12 @@ def deltas(data: bytes) -> list[dict[str, Any]]:
 
 
 def test_the_frames_of_the_page() -> None:
-    """S7, S10, S12, S13, S60-S66, S76."""
+    """S7, S10, S12, S13, S60, S61, S62, S63, S64, S65, S66, S76."""
     assert encode(answered(Open(0, "text"), Text(0, b"1, 2, 3"), Close(0))) == PAGE
 
 
 def test_the_frames_of_the_page_are_understood() -> None:
-    """S20, S60-S66."""
+    """S20, S28, S30, S60."""
     assert encode(decode(PAGE)) == PAGE
 
 
@@ -300,3 +300,26 @@ def test_plain_is_the_fold_of_the_stream(name: str) -> None:
     assert fold(plain).blocks == streamed.blocks
     assert fold(plain).stop == streamed.stop
     assert encode(unfold(fold(events)), True).count(b"content_block_stop\n") == len(streamed.blocks)
+
+
+def test_late_reasoning_is_a_further_block() -> None:
+    """D4, S32: in the order of the model's thoughts, never merged."""
+    events = answered(
+        Open(0, "reasoning"),
+        Reason(0, b"a"),
+        Close(0),
+        Open(1, "text"),
+        Text(1, b"b"),
+        Close(1),
+        Open(2, "reasoning"),
+        Reason(2, b"c"),
+        Close(2),
+    )
+    starts = [frame["content_block"]["type"] for frame in frames_of(encode(events)) if "content_block" in frame]
+    assert starts == ["thinking", "text", "thinking"]
+
+
+def test_estimated_usage_is_shown_like_any_other() -> None:
+    """U3: a snapshot that comes after the finish still finds its place."""
+    events: list[Event] = [Start(), Stop("stop"), Meter(Usage(fresh=7, output=2, estimated=True))]
+    assert frames_of(encode(events))[-2]["usage"] == {"input_tokens": 7, "output_tokens": 2}

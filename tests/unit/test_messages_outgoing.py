@@ -257,7 +257,7 @@ def test_sources_of_other_formats_are_not_copied() -> None:
     ],
 )
 def test_images_and_documents(part: Part, block: dict[str, Any]) -> None:
-    """B057, S145: the right block with the right media type."""
+    """B057, S145, D11: the right block with the right media type, inside results too."""
     assert encoded(foreign(said("user", part)))["messages"][0]["content"] == [block]
     inside = encoded(foreign(said("assistant", CallPart("c", "f", b"{}")), said("user", ResultPart("c", [part]))))
     assert inside["messages"][1]["content"][0]["content"] == [block]

@@ -76,9 +76,11 @@ def test_a_plain_answer_is_one_body() -> None:
 
 
 def test_a_failure_is_a_lost_connection_after_content() -> None:
+    """What S54 and E8 can be tried with."""
     ear = run("fast fail", to_the_end)
-    assert ear.heard[-1] == "lost upstream_error"
+    assert ear.heard[-1] == "lost stream_interrupted"
     assert ear.heard.count("body") > 1
+    assert run("fast fail", to_the_end, stream=False).heard == ["head", "body", "lost stream_interrupted"]
 
 
 def test_an_error_and_an_empty_stream() -> None:

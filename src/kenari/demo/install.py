@@ -11,6 +11,7 @@ import hashlib
 import importlib.util
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import time
@@ -226,7 +227,8 @@ def _largest(folder: Path) -> int:
     largest = 0
     for path in folder.rglob("*"):
         try:
-            largest = max(largest, path.lstat().st_size)
+            found = path.lstat()
+            largest = max(largest, found.st_size if stat.S_ISREG(found.st_mode) else 0)
         except OSError:  # it has just been moved
             continue
     return largest

@@ -20,7 +20,7 @@ MODEL_NAME = "smollm2-135m"
 """What llama-server calls it."""
 CONTEXT_WINDOW = 8192
 """Tokens, for each of the two requests that it works on at once."""
-MAX_OUTPUT = 2048
+MAX_OUTPUT = 4096
 """Tokens: small models may repeat themselves without end."""
 
 START_SECONDS = 60.0

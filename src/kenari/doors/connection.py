@@ -141,8 +141,7 @@ class Connection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         """A request begins."""
-        if self._state != "head":
-            self._reset()
+        if self._state == "idle":  # a pipelined one
             self._state, self._since = "head", self._edge.loop.time()
 
     def on_url(self, url: bytes) -> None:
@@ -196,7 +195,7 @@ class Connection(asyncio.Protocol):
             return
         exchange = self._exchange()
         exchange.body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
-        self._state = "idle"
+        self._reset()
         self._since = self._edge.loop.time()
         if len(self._waiting) >= MAX_PIPELINED:
             self._fault = KenariError("bad_request", "too many requests at once on one connection. wait for answers")

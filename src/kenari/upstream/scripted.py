@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from kenari.core.errors import KenariError
+from kenari.core.errors import interrupted
 from kenari.core.ports import Call, Outgoing, Receiver
 from kenari.upstream.script import Script, perform, refusal
 
@@ -109,8 +109,8 @@ class _ScriptedCall:
             return
         self._over = True
         if self._script.broken:
-            self._receiver.on_lost(
-                KenariError("upstream_error", "the model's provider broke off its answer", elsewhere=True)
-            )
+            error = interrupted()
+            error.elsewhere = True  # until content another target may serve
+            self._receiver.on_lost(error)
         else:
             self._receiver.on_end()

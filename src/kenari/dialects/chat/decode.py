@@ -102,6 +102,8 @@ class ChatDecoder:
             value: Any = jsonx.value(data)
         except jsonx.Malformed:
             return []
+        if isinstance(value, list) and value:
+            value = cast("list[Any]", value)[0]
         if isinstance(value, dict) and cast("dict[str, Any]", value).get("error"):
             return self._fail(data)
         return []
@@ -195,12 +197,13 @@ def stop_of(choice: Choice, called: bool) -> Stop:
 
 def decode_reply(body: bytes, profile: Profile, answer_id: str) -> list[Event]:
     """A plain answer is a stream of one chunk whose message is whole."""
-    frames = Frame(b"", body)
     chunk, _ = read_frame(CHUNK, body)
     decoder = ChatDecoder(profile, answer_id)
     choice = chunk.choices[0] if chunk is not None and chunk.choices else None
     if chunk is None or choice is None:  # an error in some shape, or nothing that answers (E4)
-        return [event for event in decoder.feed(frames) if isinstance(event, Failure)] or [Failure(no_answer())]
+        return [event for event in decoder.feed(Frame(b"", body)) if isinstance(event, Failure)] or [
+            Failure(no_answer())
+        ]
     message = choice.message or choice.delta
     if message is None and len(chunk.error) <= NULL:
         return [Failure(no_answer())]

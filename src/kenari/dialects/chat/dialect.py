@@ -7,7 +7,7 @@ from kenari.core.events import Event
 from kenari.core.fold import Reply
 from kenari.core.profile import Profile
 from kenari.core.request import Request
-from kenari.dialects.base import Answer, Decoder, Encoder, RelayRule
+from kenari.dialects.base import Answer, Decoder, Dialect, Encoder, RelayRule
 from kenari.dialects.chat import decode, encode, outgoing, request
 from kenari.dialects.envelope import envelope
 from kenari.wire import jsonx
@@ -53,4 +53,4 @@ class ChatDialect:
         return jsonx.encode(envelope(error))
 
 
-CHAT = ChatDialect()
+CHAT: Dialect = ChatDialect()
