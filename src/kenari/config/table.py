@@ -129,10 +129,11 @@ class Table:
         if value is None:
             return ()
         items = cast("list[Any]", value) if isinstance(value, list) else [None]
-        if not all(isinstance(item, str) for item in items):
+        texts = [item for item in items if isinstance(item, str)]
+        if len(texts) != len(items):
             self.fault(key, "must be a list of strings")
             return ()
-        return tuple(items)
+        return tuple(texts)
 
     def networks(self, key: str) -> tuple[Network, ...]:
         """A list of networks."""

@@ -90,4 +90,4 @@ def bad_request(message: str, param: str | None = None) -> KenariError:
 
 def interrupted() -> KenariError:
     """The provider broke off after content (S54) or during a plain call (E8)."""
-    return KenariError("stream_interrupted", INTERRUPTED)
+    return KenariError("stream_interrupted", INTERRUPTED, elsewhere=True)

@@ -55,10 +55,15 @@ class Fields:
 
     def typed(self, name: str, kind: str) -> Raw | None:
         """The raw value when it is of this JSON type, None when absent; else the 400."""
-        raw = self.get(name)
-        if raw is not None and jsonx.kind(raw) != kind:
-            raise self.fault(name, f"must be {_NAMES[kind]}")
-        return raw
+        raw = self.members.get(name)
+        if raw is None:  # nearly always: most fields are optional
+            return None
+        found = jsonx.kind(raw)
+        if found == kind:
+            return raw
+        if found in ("null", ""):
+            return None
+        raise self.fault(name, f"must be {_NAMES[kind]}")
 
     def escaped(self, name: str) -> Escaped | None:
         """A text as the inside of its literal."""
@@ -138,6 +143,8 @@ def read_sampling(fields: Fields, names: tuple[str, ...]) -> dict[str, Raw]:
     """The sampling numbers among these names that are set, checked to be numbers."""
     out: dict[str, Raw] = {}
     for name in names:
+        if name not in fields.members:
+            continue
         raw = fields.number(name)
         if raw is not None:
             out[name] = raw

@@ -3,32 +3,21 @@
 import asyncio
 from collections.abc import Callable
 
-import msgspec
-
 from kenari.core.errors import KenariError, interrupted
 from kenari.core.events import Event, Meter
 from kenari.core.ports import Call, Outgoing, Upstream
-from kenari.core.profile import Profile
 from kenari.core.request import Request
 from kenari.core.usage import Usage
-from kenari.dialects.base import Dialect
 from kenari.dialects.failures import failure_of_status, no_answer
 from kenari.gateway.estimate import completed_usage
 from kenari.gateway.gate import Gate, Phase
+from kenari.gateway.plan import Candidate
 from kenari.gateway.sinks import Sink
 from kenari.wire.sse import Frames
 
 MAX_ERROR_BODY = 256 * 1024
 DRAIN_SECONDS = 5.0
 """F5: how long usage and `[DONE]` are awaited after a finish."""
-
-
-class Timeouts(msgspec.Struct, frozen=True):
-    """Seconds: until the response head, from it to the first content, and between bytes in mid-stream."""
-
-    header: float
-    first_event: float
-    idle: float
 
 
 class Attempt:
@@ -38,18 +27,17 @@ class Attempt:
     the client may have seen something, `usage` what it used.
     """
 
-    def __init__(
-        self, dialect: Dialect, profile: Profile, request: Request, sink: Sink, done: "asyncio.Future[None]"
-    ) -> None:
-        answer_id = self._answer_id = sink.exchange.id
+    def __init__(self, candidate: Candidate, request: Request, sink: Sink, done: "asyncio.Future[None]") -> None:
+        self._answer_id = sink.exchange.id
+        self._dialect, self._provider = candidate.dialect, candidate.provider
         self.gate = Gate(request.names)
         self.error: KenariError | None = None
         self.left = False
         self.done = done
         self.first_content: float | None = None
         self.answered = False
-        self._dialect, self._profile, self._request, self._sink = dialect, profile, request, sink
-        self._decoder = dialect.decoder(profile, answer_id)
+        self._request, self._sink = request, sink
+        self._decoder = self._dialect.decoder(self._provider.profile, self._answer_id)
         self._frames = Frames()
         self._call: Call | None = None
         self._mode = ""
@@ -60,8 +48,7 @@ class Attempt:
         self._over = False  # the transport has said its last word
         self._clock: Callable[[], float] = asyncio.get_running_loop().time
         self._last = self._clock()
-        self.timeouts = Timeouts(600, 600, 600)
-        self.secrets: tuple[str, ...] = ()
+        self._secrets = (candidate.key,)
         self.names: tuple[str, str] = ("", "")
 
     def start(self, upstream: Upstream, outgoing: Outgoing) -> None:
@@ -118,9 +105,9 @@ class Attempt:
             return
         body = b"".join(self._body)
         if self._mode == "error":
-            self._fail(failure_of_status(self._status, self._headers, body, secrets=self.secrets, names=self.names))
+            self._fail(failure_of_status(self._status, self._headers, body, secrets=self._secrets, names=self.names))
             return
-        events = self._dialect.decode_reply(body, self._profile, self._answer_id)
+        events = self._dialect.decode_reply(body, self._provider.profile, self._answer_id)
         self._advance(events)
         if not self.done.done():
             self._fail(interrupted())
@@ -132,7 +119,7 @@ class Attempt:
             return
         if self._mode == "error":  # the status is known, only its words are not whole
             body = b"".join(self._body)
-            error = failure_of_status(self._status, self._headers, body, secrets=self.secrets, names=self.names)
+            error = failure_of_status(self._status, self._headers, body, secrets=self._secrets, names=self.names)
         if self.gate.phase is Phase.DRAIN:
             self._complete([])
         else:
@@ -175,12 +162,12 @@ class Attempt:
                 self._complete([])
                 self._close()
         elif not self._mode:
-            if waited >= self.timeouts.header:
+            if waited >= self._provider.header_timeout:
                 self._fail(_late("did not begin to answer"))
         elif phase is Phase.HOLD:
-            if waited >= self.timeouts.first_event:
+            if waited >= self._provider.first_event_timeout:
                 self._fail(_late("began but said nothing"))
-        elif waited >= self.timeouts.idle:
+        elif waited >= self._provider.idle_timeout:
             self._fail(_late("fell silent"))
 
     @property

@@ -7,10 +7,9 @@ from msgspec import Raw
 from kenari.core.errors import KenariError
 from kenari.core.ports import Call, Outgoing, Upstream
 from kenari.core.request import Request
-from kenari.dialects.registry import DIALECTS
 from kenari.gateway.plan import Candidate
 from kenari.gateway.ticker import Ticker
-from kenari.providers.base import endpoint, sign
+from kenari.providers.base import endpoint
 from kenari.wire import jsonx
 
 _COUNTED = ("model", "messages", "system", "tools", "tool_choice", "thinking")
@@ -23,13 +22,13 @@ MAX_BODY = 1024 * 1024
 async def count_at_provider(request: Request, candidate: Candidate, upstream: Upstream, ticker: Ticker) -> int | None:
     """The provider's count of a fitted request's prompt, None when it does not say."""
     provider = candidate.provider
-    members = jsonx.members(DIALECTS[provider.dialect].encode_request(request, provider.profile))
+    members = jsonx.members(candidate.dialect.encode_request(request, provider.profile))
     body = jsonx.encode({name: raw for name, raw in members.items() if name in _COUNTED})
     whole = _Whole(asyncio.get_running_loop())
     whole.call = upstream.start(
         Outgoing(
             url=endpoint(provider, "/messages/count_tokens"),
-            headers=sign(provider, candidate.key, {}, request.origin),
+            headers=candidate.signed,
             body=body,
             connect_timeout=provider.connect_timeout,
             proxy=provider.proxy,

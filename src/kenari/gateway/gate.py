@@ -58,6 +58,10 @@ class Gate:
             return events
         out: list[Event] = []
         for event in events:
+            if phase is Phase.FLOW and type(event) in _CONTENT:
+                self.output_bytes += len(event.delta)  # type: ignore[union-attr]
+                out.append(event)
+                continue
             if isinstance(event, Failure):
                 self._fail(event.error)
                 break

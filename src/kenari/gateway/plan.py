@@ -1,42 +1,78 @@
-"""Which candidates a request tries, in order. Pure: model and providers in, list out."""
+"""Which candidates a request tries, in order. Pure: model and providers in, plan out."""
 
 from collections.abc import Mapping
 
 import msgspec
 
 from kenari.catalog.models import Model
-from kenari.core.ids import maker_of
-from kenari.providers.base import Provider
+from kenari.core.ids import Envelopes, maker_of
+from kenari.dialects.base import Dialect
+from kenari.dialects.fit import Target
+from kenari.dialects.registry import DIALECTS
+from kenari.providers.base import Provider, endpoint, sign
 
 
-class Candidate(msgspec.Struct, frozen=True):
-    """A target with one provider key (M2)."""
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """A target with one provider key (M2), and all of a call that no request changes.
 
+    `signed` are the header lines for a client that names no betas.
+    """
+
+    id: str
     provider: Provider
-    model: str
+    dialect: Dialect
     key: str
-
-    @property
-    def id(self) -> str:
-        """`provider/model`, as the log names it."""
-        return f"{self.provider.name}/{self.model}"
-
-    @property
-    def maker(self) -> str:
-        """Whose proofs this candidate issues and accepts (D5)."""
-        return maker_of(self.provider.dialect, self.provider.name, self.model)
+    target: Target
+    url: str
+    signed: bytes
 
 
-def plan(model: Model, providers: Mapping[str, Provider]) -> list[Candidate]:
+class Plan(msgspec.Struct, frozen=True):
+    """A model's candidates in order."""
+
+    model: Model
+    candidates: tuple[Candidate, ...]
+    raw_signatures: bool
+    """All candidates are one maker that speaks Messages: then its signatures travel raw (D5)."""
+
+
+def make_plan(model: Model, providers: Mapping[str, Provider], envelopes: Envelopes) -> Plan:
     """The model's targets in the order of the configuration, each with each key of its provider."""
-    out: list[Candidate] = []
-    for target in model.targets:
-        provider = providers[target.provider]
-        out += [Candidate(provider, target.model, key) for key in provider.keys or ("",)]
-    return out
+    pairs = [(providers[ref.provider], ref.model) for ref in model.targets]
+    makers = {maker_of(provider.dialect, provider.name, name) for provider, name in pairs}
+    raw = len(makers) == 1 and pairs[0][0].dialect == "messages"
+    candidates: list[Candidate] = []
+    for provider, name in pairs:
+        target = Target(
+            dialect=provider.dialect,
+            model=name,
+            profile=provider.profile,
+            maker=maker_of(provider.dialect, provider.name, name),
+            envelopes=envelopes,
+            raw_signatures=raw,
+            reasoning=model.reasoning,
+            vision=model.vision,
+            max_output=model.max_output_tokens,
+            custom_tools=model.custom_tools,
+        )
+        dialect = DIALECTS[provider.dialect]
+        candidates += [
+            Candidate(
+                id=f"{provider.name}/{name}",
+                provider=provider,
+                dialect=dialect,
+                key=key,
+                target=target,
+                url=endpoint(provider, dialect.upstream_path),
+                signed=sign(provider, key, {}, ""),
+            )
+            for key in provider.keys or ("",)
+        ]
+    return Plan(model, tuple(candidates), raw)
 
 
-def one_maker(candidates: list[Candidate]) -> bool:
-    """Whether all candidates are one maker that speaks Messages: then its signatures travel raw (D5)."""
-    makers = {candidate.maker for candidate in candidates}
-    return len(makers) == 1 and candidates[0].provider.dialect == "messages"
+def headers_for(candidate: Candidate, client_headers: Mapping[bytes, bytes], origin: str) -> bytes:
+    """The header lines of a call; only allowed betas of a Messages client make a difference (F4)."""
+    if b"anthropic-beta" in client_headers and candidate.provider.profile.betas:
+        return sign(candidate.provider, candidate.key, client_headers, origin)
+    return candidate.signed

@@ -11,21 +11,20 @@ import msgspec
 from kenari.catalog.models import Catalog, Model
 from kenari.core.errors import KenariError, interrupted
 from kenari.core.fold import Reply
-from kenari.core.ids import Envelopes, Sealed, SealedPiece
+from kenari.core.ids import Envelopes, Sealed, SealedPiece, cache_key
 from kenari.core.ports import Books, Caller, Exchange, Hold, Keys, Leg, Line, Outgoing, Upstream
 from kenari.core.request import Notice, Request
 from kenari.dialects.base import Answer, Dialect, Proof
-from kenari.dialects.fit import Target, fit
-from kenari.dialects.registry import DIALECTS
-from kenari.gateway.attempt import Attempt, Timeouts
+from kenari.dialects.fit import fit
+from kenari.gateway.attempt import Attempt
 from kenari.gateway.count import count_at_provider
 from kenari.gateway.estimate import estimate_prompt
 from kenari.gateway.heads import JSON, STREAM, answer_error, id_lines, ignored_line
-from kenari.gateway.plan import Candidate, one_maker, plan
+from kenari.gateway.plan import Candidate, Plan, headers_for, make_plan
 from kenari.gateway.sinks import PlainSink, Sink, StreamSink
 from kenari.gateway.ticker import Ticker
 from kenari.keys.bootstrap import identify
-from kenari.providers.base import Provider, endpoint, sign
+from kenari.providers.base import Provider
 
 _log = logging.getLogger("kenari.gateway")
 
@@ -60,6 +59,7 @@ class Gateway:
         self.envelopes = envelopes
         self.cache_key = cache_key
         self.silence = (keepalive, noop_after)
+        self._plans: dict[str, Plan] = {}
         self.clock: Callable[[], float] = asyncio.get_running_loop().time
 
     async def complete(self, exchange: Exchange, dialect: Dialect) -> None:
@@ -97,15 +97,15 @@ class Gateway:
         self, exchange: Exchange, dialect: Dialect, request: Request, model: Model, caller: Caller, line: Line
     ) -> None:
         """Try the candidates in order until one's first content."""
-        candidates = plan(model, self.providers)
-        if not candidates:
+        plan = self.plan(model)
+        if not plan.candidates:
             raise KenariError(
                 "upstream_unavailable", "no provider of this model is configured. tell the operator", retry_after=30
             )
-        run = _Run(self, exchange, dialect, Wanted(request, model, caller), line)
+        run = _Run(self, exchange, dialect, Wanted(request, plan, caller), line)
         error: KenariError | None = None
         try:
-            for candidate in candidates:
+            for candidate in plan.candidates:
                 try:
                     error = await run.attempt(candidate)
                 except KenariError as refused:  # this target cannot take the request
@@ -120,36 +120,25 @@ class Gateway:
     async def count(self, exchange: Exchange, dialect: Dialect) -> None:
         """Answer `count_tokens`: the provider's number where it counts, else our estimate (M4). Costs nothing."""
         try:
-            caller = identify(self.keys, exchange.headers)
+            identify(self.keys, exchange.headers)
             request = dialect.decode_request(exchange.body)
             model = self.catalog.chat_model(request.model)
             number: int | None = None
-            candidate = next(iter(plan(model, self.providers)), None)
+            candidate = next(iter(self.plan(model).candidates), None)
             if candidate is not None and _counts(candidate):
-                target = self.target(candidate, model, caller)
-                number = await count_at_provider(fit(request, target), candidate, self.upstream(candidate), self.ticker)
+                fitted = fit(request, candidate.target)
+                number = await count_at_provider(fitted, candidate, self.upstream(candidate), self.ticker)
             body = b'{"input_tokens":%d}' % (number or estimate_prompt(request))
             exchange.answer(200, id_lines(exchange.id) + JSON, body)
         except KenariError as error:
             answer_error(exchange, dialect, error)
 
-    def target(self, candidate: Candidate, model: Model, caller: Caller) -> Target:
-        """What `fit` has to know of a candidate."""
-        provider = candidate.provider
-        return Target(
-            dialect=provider.dialect,
-            model=candidate.model,
-            profile=provider.profile,
-            maker=candidate.maker,
-            envelopes=self.envelopes,
-            raw_signatures=one_maker(plan(model, self.providers)),
-            reasoning=model.reasoning,
-            vision=model.vision,
-            max_output=model.max_output_tokens,
-            custom_tools=model.custom_tools,
-            cache_key=self.cache_key,
-            account=caller.account,
-        )
+    def plan(self, model: Model) -> Plan:
+        """The model's plan, made once: configuration does not change while it is served."""
+        plan = self._plans.get(model.id)
+        if plan is None:
+            plan = self._plans[model.id] = make_plan(model, self.providers, self.envelopes)
+        return plan
 
     def upstream(self, candidate: Candidate) -> Upstream:
         """The outbound end for a candidate's address."""
@@ -158,10 +147,10 @@ class Gateway:
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """What a caller wants: the decoded request, the model it names, and who asks."""
+    """What a caller wants: the decoded request, the plan of the model it names, and who asks."""
 
     request: Request
-    model: Model
+    plan: Plan
     caller: Caller
 
 
@@ -170,8 +159,8 @@ class _Run:
 
     def __init__(self, gateway: Gateway, exchange: Exchange, dialect: Dialect, wanted: "Wanted", line: Line) -> None:
         self._gateway, self._exchange, self._dialect, self._line = gateway, exchange, dialect, line
-        self._request, self._model, self._caller = wanted.request, wanted.model, wanted.caller
-        request, model = wanted.request, wanted.model
+        self._request, self._caller = wanted.request, wanted.caller
+        request = wanted.request
         self._maker = ""
         self._content = False
         self._started = gateway.clock()
@@ -182,7 +171,7 @@ class _Run:
             request=request,
             seal=self._seal,
             now=time.time,
-            raw_signatures=one_maker(plan(model, gateway.providers)),
+            raw_signatures=wanted.plan.raw_signatures,
         )
         self._sink = self._make_sink()
 
@@ -194,27 +183,21 @@ class _Run:
     async def attempt(self, candidate: Candidate) -> KenariError | None:
         """Try one candidate; its error, or None when it answered."""
         gateway, provider, line = self._gateway, candidate.provider, self._line
-        target = gateway.target(candidate, self._model, self._caller)
-        fitted = fit(self._request, target)
-        upstream_dialect = DIALECTS[provider.dialect]
+        fitted = fit(self._request, candidate.target, self._seal_key)
         if provider.profile.stream_always:
             fitted.stream = True
-        self._maker = target.maker
+        self._maker = candidate.target.maker
         line.target, line.provider_format = candidate.id, provider.dialect
         self._note(fitted.notices)
-        attempt = Attempt(
-            upstream_dialect, provider.profile, fitted, self._sink, asyncio.get_running_loop().create_future()
-        )
-        attempt.timeouts = Timeouts(provider.header_timeout, provider.first_event_timeout, provider.idle_timeout)
-        attempt.secrets = (candidate.key,)
-        attempt.names = (candidate.model, self._request.model)
+        attempt = Attempt(candidate, fitted, self._sink, asyncio.get_running_loop().create_future())
+        attempt.names = (candidate.target.model, self._request.model)
         began = gateway.clock()
         attempt.start(
             gateway.upstream(candidate),
             Outgoing(
-                url=endpoint(provider, upstream_dialect.upstream_path),
-                headers=sign(provider, candidate.key, self._exchange.headers, self._request.origin),
-                body=upstream_dialect.encode_request(fitted, provider.profile),
+                url=candidate.url,
+                headers=headers_for(candidate, self._exchange.headers, self._request.origin),
+                body=candidate.dialect.encode_request(fitted, provider.profile),
                 connect_timeout=provider.connect_timeout,
                 proxy=provider.proxy,
                 ca=provider.ca,
@@ -287,6 +270,9 @@ class _Run:
         self._line.notices = notices
         if isinstance(self._sink, StreamSink) and not self._sink.begun:
             self._sink.head = self._head(STREAM)
+
+    def _seal_key(self, key: str) -> str:
+        return cache_key(self._gateway.cache_key, self._caller.account, key)
 
     def _seal(self, proofs: list[Proof]) -> str:
         pieces = [SealedPiece(proof.kind, proof.value, proof.length) for proof in proofs]

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
+import msgspec
+
 from kenari.core.ports import Caller, Hold, Line
 from kenari.wire import jsonx
 
@@ -28,6 +30,7 @@ class LogBooks:
         self._out = out
         self._lines: list[bytes] = []
         self._scheduled = False
+        self._second, self._prefix = -1, ""
         self.in_flight = 0
 
     def reserve(self, caller: Caller, request_id: str) -> Hold:
@@ -56,47 +59,82 @@ class LogBooks:
             out.flush()
             self._lines = []
 
-    def _record(self, line: Line) -> dict[str, Any]:
+    def _record(self, line: Line) -> "Record":
         usage = line.usage
-        record: dict[str, Any] = {
-            "time": datetime.fromtimestamp(self._now(), UTC).isoformat(timespec="milliseconds"),
-            "id": line.id,
-            "account": line.account,
-            "key": line.key,
-            "model": line.model,
-            "target": line.target,
-            "in": line.client_format,
-            "out": line.provider_format,
-            "stream": line.stream,
-            "status": line.status,
-            "reason": line.ending,
-            "tokens": {
-                "input": usage.fresh or 0,
-                "cache_read": usage.cache_read or 0,
-                "cache_write": usage.cache_write,
-                "output": usage.output or 0,
-            },
-            "estimated": usage.estimated,
-            "first_content_ms": _rounded(line.first_content_ms),
-            "duration_ms": _rounded(line.duration_ms),
-            "attempts": len(line.legs),
-            "peer": line.peer,
-        }
-        if line.code:
-            record["code"] = line.code
-        if line.notices:
-            record["notices"] = [notice.name for notice in line.notices]
-        return record
+        return Record(
+            time=self._stamp(),
+            id=line.id,
+            account=line.account,
+            key=line.key,
+            model=line.model,
+            target=line.target,
+            client=line.client_format,
+            provider=line.provider_format,
+            stream=line.stream,
+            status=line.status,
+            reason=line.ending,
+            tokens=Tokens(usage.fresh or 0, usage.cache_read or 0, usage.cache_write, usage.output or 0),
+            estimated=usage.estimated,
+            first_content_ms=_rounded(line.first_content_ms),
+            duration_ms=_rounded(line.duration_ms),
+            attempts=len(line.legs),
+            peer=line.peer,
+            code=line.code,
+            notices=[notice.name for notice in line.notices],
+        )
+
+    def _stamp(self) -> str:
+        """UTC with milliseconds; the part up to the second is made once a second."""
+        now = self._now()
+        second = int(now)
+        if second != self._second:
+            self._second = second
+            self._prefix = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        return f"{self._prefix}.{int((now - second) * 1000):03d}Z"
+
+
+class Tokens(msgspec.Struct, frozen=True, gc=False):
+    """Tokens by class; input without cached ones."""
+
+    input: int
+    cache_read: int
+    cache_write: int
+    output: int
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A line of the log, in the order in which it is written."""
+
+    time: str
+    id: str
+    account: str
+    key: str
+    model: str
+    target: str
+    client: str = msgspec.field(name="in")
+    provider: str = msgspec.field(name="out")
+    stream: bool
+    status: int
+    reason: str
+    tokens: Tokens
+    estimated: bool
+    first_content_ms: float | None
+    duration_ms: float | None
+    attempts: int
+    peer: str
+    code: str = ""
+    notices: list[str] = []
 
 
 def _rounded(milliseconds: float | None) -> float | None:
     return None if milliseconds is None else round(milliseconds, 2)
 
 
-def _as_text(record: dict[str, Any]) -> bytes:
+def _as_text(record: Record) -> bytes:
     """The same record as `key=value` words for people."""
-    words = [str(record["time"])]
-    for name, value in record.items():
+    words = [record.time]
+    members: dict[str, Any] = msgspec.to_builtins(record)
+    for name, value in members.items():
         if name == "time" or value in (None, "", False):
             continue
         words.append(f"{name}={jsonx.encode(value).decode() if isinstance(value, (dict, list)) else value}")

@@ -135,7 +135,8 @@ class Connection(asyncio.Protocol):
         assert transport is not None
         self._call = call
         call.connection = self
-        self._parser = httptools.HttpResponseParser(self)
+        if self._parser is None:
+            self._parser = httptools.HttpResponseParser(self)
         self._headers, self._inflater = {}, None
         self._bodied = self._complete = False
         self._size = 0

@@ -90,8 +90,8 @@ def value(data: bytes | Raw) -> Any:
 
 def kind(raw: bytes | Raw) -> str:
     """The JSON type of a raw value by its first byte: object, array, string, number, boolean, null, or "" for none."""
-    first = bytes(memoryview(raw)[:1])
-    return _KINDS.get(first, "number" if first else "")
+    view = memoryview(raw)
+    return _KINDS.get(view[0], "number") if view.nbytes else ""
 
 
 def is_null(raw: bytes | Raw | None) -> bool:
@@ -206,10 +206,10 @@ def _without_surrogates(item: Any) -> Any:
 _MEMBERS = msgspec.json.Decoder(dict[str, Raw])
 _ELEMENTS = msgspec.json.Decoder(list[Raw])
 _KINDS = {
-    b"{": "object",
-    b"[": "array",
-    b'"': "string",
-    b"t": "boolean",
-    b"f": "boolean",
-    b"n": "null",
+    0x7B: "object",
+    0x5B: "array",
+    0x22: "string",
+    0x74: "boolean",
+    0x66: "boolean",
+    0x6E: "null",
 }

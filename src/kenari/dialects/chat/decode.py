@@ -8,6 +8,7 @@ from kenari.core.events import Close, Escaped, Event, Failure, Meter, Open, Reas
 from kenari.core.grammar import mend
 from kenari.core.profile import Profile
 from kenari.dialects.chat.calls import Calls
+from kenari.dialects.chat.splice import Splice
 from kenari.dialects.chat.think import ThinkTags
 from kenari.dialects.chat.wire import CHUNK, NULL, PART, Choice, Chunk, Delta, UsageSeen
 from kenari.dialects.failures import failure_in_body, no_answer
@@ -44,12 +45,18 @@ class ChatDecoder:
         self._block = 0  # the index of the next block
         self._open: int | None = None  # the open text or reasoning block
         self._reasoning = False  # it is reasoning
+        self._splice = Splice()
+        self._spliced = False  # what `_splice` knows is a delta of the open block
 
     def feed(self, frame: Frame) -> list[Event]:
         """The events of one frame."""
         data = frame.data
         if self._failed or self.done:
             return []
+        if self._spliced and self._open is not None:
+            text = self._splice.cut(data)
+            if text:
+                return [Reason(self._open, text) if self._reasoning else Text(self._open, text)]
         if data[:1] != b"{" and data.strip() == b"[DONE]":
             self.done = True
             return self.finish()
@@ -58,7 +65,19 @@ class ChatDecoder:
             return self._unreadable(data)
         if split and self._halves is None:
             self._halves = Halves()
-        return self.take(chunk, data)
+        events = self.take(chunk, data)
+        self._learn(events, data)
+        return events
+
+    def _learn(self, events: list[Event], data: bytes) -> None:
+        """Remember the form of a frame that was nothing but one piece of the open block."""
+        self._spliced = False
+        if len(events) != 1 or self._halves is not None or (self._tags is not None and not self._tags.settled):
+            return
+        event = events[0]
+        if isinstance(event, Reason) or (isinstance(event, Text) and not event.logprobs):
+            self._splice.learn(data, event.delta)
+            self._spliced = self._open is not None
 
     def take(self, chunk: Chunk, data: bytes) -> list[Event]:
         """The events of one chunk; `data` are its bytes, for errors."""

@@ -46,6 +46,9 @@ class ChatEncoder:
                 return self._text + event.delta + self._text_end
         out: list[bytes] = []
         for event in events:
+            if type(event) is Text and event.delta and not event.logprobs:
+                out.append(self._text + event.delta + self._text_end)
+                continue
             piece = self._encode(event)
             if piece:
                 out.append(piece)

@@ -1,10 +1,11 @@
 """`fit`: a request made ready for one target. Pure: the client's request is left as it was."""
 
+from collections.abc import Callable
+
 import msgspec
 from msgspec import Raw
 
 from kenari.core.errors import KenariError, bad_request
-from kenari.core.ids import cache_key
 from kenari.core.request import Notice, Request
 from kenari.dialects.fit.content import fit_content
 from kenari.dialects.fit.pairs import pair_results
@@ -18,8 +19,9 @@ DEFAULT_OUTPUT = 65536
 """S123: the cap of a Responses request that names none."""
 
 
-def fit(request: Request, target: Target) -> Request:
-    """The request as this target can take it. Raises KenariError (400) where a person's words would be lost."""
+def fit(request: Request, target: Target, seal_key: Callable[[str], str] | None = None) -> Request:
+    """The request as this target can take it. `seal_key` makes the HMAC under which a caller's prompt cache key travels
+    (M3); without it none travels. Raises KenariError (400) where a person's words would be lost."""
     notices: list[Notice] = []
     max_output = _max_output(request, target)
     tools, choice, names = fit_tools(request, target, notices)
@@ -38,7 +40,7 @@ def fit(request: Request, target: Target) -> Request:
         parallel=request.parallel if tools and target.profile.parallel_tool_calls else None,
         max_output=max_output,
         thinking=fit_thinking(request, target, max_output or target.max_output),
-        cache_key=_cache_key(request, target),
+        cache_key=_cache_key(request, target, seal_key),
         names=names,
         notices=request.notices + notices,
     )
@@ -58,10 +60,10 @@ def _max_output(request: Request, target: Target) -> int | None:
     return None
 
 
-def _cache_key(request: Request, target: Target) -> str | None:
-    if request.cache_key is None or not target.takes_prompt_cache_key():
+def _cache_key(request: Request, target: Target, seal_key: Callable[[str], str] | None) -> str | None:
+    if request.cache_key is None or seal_key is None or not target.takes_prompt_cache_key():
         return None
-    return cache_key(target.cache_key, target.account, request.cache_key)
+    return seal_key(request.cache_key)
 
 
 def _fit_sampling(request: Request, target: Target) -> None:

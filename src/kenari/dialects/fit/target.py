@@ -11,7 +11,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
     `maker` names whose proofs it accepts. `raw_signatures` says that a Messages client sees signatures of this model
     as they are, so that a raw one that comes back is taken to be its own. None for `reasoning` and `vision` means
-    unknown: passed through. `cache_key` is the secret key for HMACs of prompt cache keys, `account` whose they are.
+    unknown: passed through.
     """
 
     dialect: str
@@ -24,8 +24,6 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     vision: bool | None = None
     max_output: int = 65536
     custom_tools: bool = False
-    cache_key: bytes = b""
-    account: str = ""
 
     def takes_prompt_cache_key(self) -> bool:
         """Whether the provider takes `prompt_cache_key`; responses providers do by default."""

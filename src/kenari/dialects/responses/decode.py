@@ -74,13 +74,12 @@ class ResponsesDecoder:
         return mend(False)
 
     def _take(self, event: StreamEvent, data: bytes, out: list[Event]) -> None:
+        item = event.item
         match event.type:
             case "response.output_item.added":
-                if event.item is not None:
-                    out += self._add(event.item, event.output_index)
+                out += self._add(item, event.output_index) if item is not None else []
             case "response.output_item.done":
-                if event.item is not None:
-                    out += self._finish_item(self._find_item(event), event.item)
+                out += self._finish_item(self._find_item(event), item) if item is not None else []
             case "response.function_call_arguments.delta":
                 out += self._arguments(self._find(event, "function_call"), _inside(event.delta))
             case "response.function_call_arguments.done":
@@ -93,11 +92,8 @@ class ResponsesDecoder:
                     out += self._say(entry, b"\\n\\n", entry.source)
             case "response.completed" | "response.incomplete":
                 self._complete(event.response or Response(), event.type, out)
-            case "response.failed" | "error":
-                self._failed = True
-                out.append(Failure(failure_in_body(data)))
             case _:
-                if jsonx.kind(event.error) not in ("", "null"):
+                if event.type in ("response.failed", "error") or jsonx.kind(event.error) not in ("", "null"):
                     self._failed = True
                     out.append(Failure(failure_in_body(data)))
 

@@ -1,0 +1,38 @@
+"""Reading a text delta without parsing it, once its neighbours have shown how the provider writes them.
+
+Chunks of one stream differ in their text only. When a parsed chunk turned out to be nothing but a piece of text, all that
+stands before and behind that text is remembered; a later frame with the same bytes around a text that needs no care
+(printable ASCII without quotes and backslashes) can hold nothing else. Every other frame is parsed.
+"""
+
+from kenari.core.events import Escaped
+
+_CAREFUL = bytes([*range(32), 0x22, 0x5C, *range(127, 256)])
+"""Bytes that end a string, begin an escape, are illegal in one, or need their UTF-8 checked."""
+
+
+class Splice:
+    """The frame of the last plain delta: `prefix` up to its text, `suffix` behind it; empty until one was seen."""
+
+    def __init__(self) -> None:
+        self._prefix = b""
+        self._suffix = b""
+
+    def learn(self, data: bytes, text: Escaped) -> None:
+        """A parsed frame `data` was nothing but this text."""
+        literal = b'"' + text + b'"'
+        at = data.find(literal)
+        if at < 0 or data.find(literal, at + 1) >= 0 or not text:
+            self._prefix = b""
+            return
+        self._prefix, self._suffix = data[: at + 1], data[at + len(literal) - 1 :]
+
+    def cut(self, data: bytes) -> Escaped:
+        """The text of a frame of the same form, b"" when it has to be parsed."""
+        prefix = self._prefix
+        if not prefix or not data.startswith(prefix) or not data.endswith(self._suffix):
+            return b""
+        text = data[len(prefix) : -len(self._suffix)]
+        if len(data) < len(prefix) + len(self._suffix) or len(text.translate(None, _CAREFUL)) != len(text):
+            return b""
+        return text
