@@ -25,7 +25,7 @@ class Client(asyncio.Protocol):
         self.first: list[float] = []
         self.latencies: list[float] = []
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.tail = b""
+        self.tail: bytes = b""
         self.left = 0
         self.state = "head"
         self.sent_at = 0.0
@@ -92,10 +92,10 @@ async def closed_loop(port: int, request: bytes, connections: int, seconds: floa
     return clients
 
 
-async def one_each(port: int, request: bytes, connections: int, timeout: float) -> list[Client]:
+async def one_each(port: int, request: bytes, connections: int, seconds: float) -> list[Client]:
     """`connections` clients which each send one request."""
     clients = await connect(port, request, connections, lambda: False)
-    await asyncio.wait([client.done for client in clients], timeout=timeout)
+    await asyncio.wait([client.done for client in clients], timeout=seconds)
     return clients
 
 

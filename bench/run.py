@@ -56,7 +56,7 @@ class Process:
 
     def __init__(self, name: str, argv: list[str], port: int, env: dict[str, str], core: int = GATEWAY_CORE) -> None:
         self.name, self.port = name, port
-        self.log = tempfile.TemporaryFile()
+        self.log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         self.process = subprocess.Popen(
             ["taskset", "-c", str(core), *argv],
             env=os.environ | env,

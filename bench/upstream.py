@@ -57,7 +57,7 @@ class Provider(asyncio.Protocol):
     """One connection."""
 
     def __init__(self) -> None:
-        self.buffer = b""
+        self.buffer: bytes = b""
         self.transport: asyncio.Transport | None = None
         self.busy = False
         self.paused = False

@@ -1,8 +1,10 @@
 """One inbound connection: requests in order, limits, slow clients, and a client that goes away."""
 
 import asyncio
+import inspect
 from collections import deque
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, Protocol, cast
 from urllib.parse import unquote
 
@@ -18,7 +20,7 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 HIGH_WATER = 128 * 1024
 MAX_PIPELINED = 32
 THREAD_BYTES = 1024 * 1024
-"""Compressed bodies above this are inflated in a thread, so that no stream waits."""
+"""Compressed bodies that are larger than this, coded or plain, are inflated in a thread, so that no stream waits."""
 LINGER_SECONDS = 2.0
 
 
@@ -61,7 +63,9 @@ class Connection(asyncio.Protocol):
         self._waiting: deque[HttpExchange] = deque()
         self._current: HttpExchange | None = None
         self._task: asyncio.Task[None] | None = None
-        self._lingers = 0.0  # until when bytes are thrown away after a refusal
+        self._lingers = 0.0  # the connection ends, at the latest then; until then bytes are thrown away
+        self._refusal: KenariError | None = None  # what the last of `_waiting` will be told
+        self._fresh = False  # a request began in the bytes that came last
         self._reading_paused = False
         self._write_paused = False
         self._since = edge.loop.time()  # of the last change of state, for the limits of time
@@ -72,9 +76,10 @@ class Connection(asyncio.Protocol):
         """Make ready for the next request's head."""
         self._url = b""
         self._headers: dict[bytes, bytes] = {}
-        self._head_size = self._header_count = 0
+        self._head_size = self._header_count = self._bare = 0
         self._state = "idle"
-        self._body: list[bytes] = []
+        self._body = b""
+        self._pieces: bytearray | None = None  # of a body that came in several
         self._size = 0
         self._fault: KenariError | None = None
 
@@ -92,31 +97,31 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes of a request, or of several."""
-        now = self._edge.loop.time()
-        self._heard = now
-        if self._lingers:
+        self._heard = self._edge.loop.time()
+        if self._lingers or self._refusal is not None:
             return
-        if self._state == "idle":
-            self._state, self._since = "head", now
+        size, self._fresh = self._size, False
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            pass  # it was delivered as a request like any other; this connection ends with it
+        except httptools.HttpParserUpgrade as upgrade:
+            self._pass_upgrade(data[int(upgrade.args[0]) :])
+        except httptools.HttpParserCallbackError as error:
+            self._edge.fault(error.__context__ or error)
+            self._fault = KenariError("internal_error", "something went wrong. send it again")
         except httptools.HttpParserError:
             if self._fault is None:
                 self._fault = KenariError("bad_request", "the HTTP request is malformed. send plain HTTP/1.1")
-        if self._state == "head" and self._fault is None:
-            self._head_size += len(data)
-            if self._head_size > self._edge.limits.max_head:
-                self._fault = _headers_too_large()
+        if self._state != "idle" and self._size == size and not self._fresh:
+            self._count_bare(len(data))
         if self._fault is not None:
             self._refuse(self._fault)
-        elif self._current is not None and self._waiting:
+        elif self._waiting:
             self._pause_reading()
 
     def eof_received(self) -> bool:
         """The client has closed its side: it is gone (F6)."""
         self._leave()
+        self._lingers = self._lingers or self._edge.loop.time() + LINGER_SECONDS
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -134,15 +139,17 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The client reads again."""
         self._write_paused = False
-        if self._current is not None and self._current.watcher is not None:
+        if self._current is None:
+            self._next()
+        elif self._current.watcher is not None:
             self._current.watcher.on_resume()
 
     # -- httptools
 
     def on_message_begin(self) -> None:
         """A request begins."""
-        if self._state == "idle":  # a pipelined one
-            self._state, self._since = "head", self._edge.loop.time()
+        if self._state == "idle":
+            self._state, self._since, self._fresh = "head", self._heard, True
 
     def on_url(self, url: bytes) -> None:
         """A piece of the target."""
@@ -151,12 +158,14 @@ class Connection(asyncio.Protocol):
             self._fault = _headers_too_large()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header."""
+        """One header; after the body a trailer, which is counted and means nothing here."""
         self._header_count += 1
         self._head_size += len(name) + len(value) + 4
         limits = self._edge.limits
         if self._head_size > limits.max_head or self._header_count > limits.max_headers:
             self._fault = _headers_too_large()
+            return
+        if self._state == "body":
             return
         name = name.lower()
         self._headers[name] = self._headers[name] + b", " + value if name in self._headers else value
@@ -165,7 +174,7 @@ class Connection(asyncio.Protocol):
         """The head is whole: refuse a body that cannot be taken before it comes."""
         if self._fault is not None:
             return
-        self._state, self._since = "body", self._edge.loop.time()
+        self._state, self._since = "body", self._heard
         headers = self._headers
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length[:18]) > self._edge.limits.max_body:
@@ -175,8 +184,8 @@ class Connection(asyncio.Protocol):
         if coding not in (b"identity", b"", *CODINGS):
             self._fault = KenariError("unsupported_media_type", "content-encoding must be gzip, deflate or zstd")
             return
-        if headers.get(b"expect", b"").lower() == b"100-continue" and self._current is None and self._transport:
-            self._transport.write(CONTINUE)
+        if b"expect" in headers and self._current is None and not self._waiting:
+            self._continue()
 
     def on_body(self, data: bytes) -> None:
         """Bytes of the body."""
@@ -185,25 +194,30 @@ class Connection(asyncio.Protocol):
         self._size += len(data)
         if self._size > self._edge.limits.max_body:
             self._fault = _too_large(self._edge.limits.max_body)
-            self._body.clear()
+        elif self._pieces is not None:
+            self._pieces += data
+        elif self._body:
+            self._pieces = bytearray(self._body)
+            self._pieces += data
         else:
-            self._body.append(data)
+            self._body = data
 
     def on_message_complete(self) -> None:
         """A request is whole."""
         if self._fault is not None or self._lingers:
             return
-        exchange = self._exchange()
-        exchange.body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
-        self._reset()
-        self._since = self._edge.loop.time()
-        if len(self._waiting) >= MAX_PIPELINED:
-            self._fault = KenariError("bad_request", "too many requests at once on one connection. wait for answers")
+        if b"upgrade" in self._headers and self._awaits_body():
             return
-        if self._current is None:
+        exchange = self._exchange()
+        exchange.body = self._body if self._pieces is None else bytes(self._pieces)
+        self._reset()
+        self._since = self._heard
+        if self._current is None and not self._write_paused and not self._waiting:
             self._start(exchange)
-        else:
+        elif len(self._waiting) < MAX_PIPELINED:
             self._waiting.append(exchange)
+        else:
+            self._fault = KenariError("bad_request", "too many requests at once on one connection. wait for answers")
 
     # -- exchanges
 
@@ -217,16 +231,11 @@ class Connection(asyncio.Protocol):
         if exchange is not self._current:
             return
         self._current = None
-        self._since = self._edge.loop.time()
+        self._since = self._heard = self._edge.loop.time()  # a client that had to wait was not slow
         if not exchange.keeps or self._edge.draining:
-            if self._transport is not None and not self._lingers:
-                self._transport.close()
-            return
-        if self._waiting:
-            self._start(self._waiting.popleft())
-        if not self._waiting and self._reading_paused and self._transport is not None:
-            self._reading_paused = False
-            self._transport.resume_reading()
+            self._close()
+        elif not self._write_paused:
+            self._next()
 
     def abort(self) -> None:
         """Break the connection."""
@@ -234,11 +243,11 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def close_if_idle(self) -> None:
-        """End a connection that answers nothing."""
-        if self._current is None and self._transport is not None:
-            self._transport.close()
-        elif self._current is not None:
+        """End a connection that answers nothing and takes nothing in."""
+        if self._current is not None:
             self._current.keeps = False
+        elif self._state == "idle" and not self._waiting:
+            self._close()
 
     @property
     def busy(self) -> bool:
@@ -252,17 +261,20 @@ class Connection(asyncio.Protocol):
             if now >= self._lingers:
                 self.abort()
             return
+        if self._current is not None:  # while an answer is under way, the next request may take its time
+            return
         waited = now - self._since
-        if self._state == "head":
+        if self._state == "idle" or self._waiting:
+            if waited > limits.idle_seconds:
+                self._close()
+        elif self._state == "head":
             if waited > limits.head_seconds:
                 self._refuse(_too_slow())
-        elif self._state == "body":
+        else:
             silent = now - self._heard > limits.body_idle_seconds
             crawls = waited > limits.body_idle_seconds and self._size < waited * limits.body_rate
             if silent or crawls:
                 self._refuse(_too_slow())
-        elif self._current is None and waited > limits.idle_seconds and self._transport is not None:
-            self._transport.close()
 
     def _exchange(self) -> HttpExchange:
         method = "GET"
@@ -270,14 +282,14 @@ class Connection(asyncio.Protocol):
         try:
             method = self._parser.get_method().decode("latin-1")
             parsed = httptools.parse_url(self._url)
-            path = (parsed.path or b"").decode("latin-1")
+            path = (parsed.path or b"/").decode("latin-1")
             query = (parsed.query or b"").decode("latin-1")
         except (httptools.HttpParserError, AttributeError):
             path = self._url.decode("latin-1").partition("?")[0]
         if "%" in path:
             path = unquote(path, errors="replace")
         exchange = HttpExchange(self, method, path, query, self._headers)
-        exchange.http10 = self._parser.get_http_version() == "1.0"
+        exchange.http10 = self._parser.get_http_version() != "1.1"
         exchange.keeps = self._parser.should_keep_alive() and not exchange.http10 and not self._edge.draining
         exchange.peer = self._address()
         return exchange
@@ -288,37 +300,55 @@ class Connection(asyncio.Protocol):
             return self._peer
         return client_address(self._peer, self._headers.get(b"x-forwarded-for", b""), limits.trusted_proxies)
 
+    def _next(self) -> None:
+        """The answer before is out: the next request that waits, and reading on behind the last one."""
+        if self._waiting:
+            self._start(self._waiting.popleft())
+        elif self._state == "body" and not self._size and b"expect" in self._headers:
+            self._continue()
+        if not self._waiting and self._reading_paused and self._transport is not None:
+            self._reading_paused = False
+            self._transport.resume_reading()
+
     def _start(self, exchange: HttpExchange) -> None:
         self._current = exchange
+        if self._refusal is not None and not self._waiting:
+            self._answer_refusal(exchange, self._refusal)
+            return
         coding = exchange.headers.get(b"content-encoding", b"identity").strip().lower()
         if coding in CODINGS:
-            self._task = self._edge.loop.create_task(self._inflate(exchange, coding))
+            task = self._edge.loop.create_task(self._inflate(exchange, coding))
         else:
-            self._task = self._edge.loop.create_task(self._edge.serve(exchange))
-        self._task.add_done_callback(self._ended)
+            task = self._edge.loop.create_task(self._edge.serve(exchange))
+        self._task = task
+        task.add_done_callback(partial(self._ended, exchange))
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        """A request's task is over; what it let through is our fault."""
-        if task.cancelled():
+    def _ended(self, exchange: HttpExchange, task: asyncio.Task[None]) -> None:
+        """A request's task is over; what it let through, or left unanswered, is our fault."""
+        cancelled = task.cancelled()
+        error = None if cancelled else task.exception()
+        if error is not None:
+            self._edge.fault(error)
+        if exchange.done or exchange.gone:
             return
-        error = task.exception()
-        exchange = self._current
-        if error is None:
-            return
-        self._edge.fault(error)
-        if exchange is not None and not exchange.done:
-            if exchange.begun:
-                exchange.abort()
-            else:
-                self._edge.refuse(exchange, KenariError("internal_error", "something went wrong. send it again"))
+        if exchange.begun or cancelled:
+            exchange.abort()
+        else:
+            self._edge.refuse(exchange, KenariError("internal_error", "something went wrong. send it again"))
 
     async def _inflate(self, exchange: HttpExchange, coding: bytes) -> None:
+        """Undo the body's coding, then serve. What turns out to be large is begun anew in a thread."""
         limit = self._edge.limits.max_body
+        coded = exchange.body
         try:
-            if len(exchange.body) > THREAD_BYTES:
-                exchange.body = await asyncio.to_thread(inflate, coding, exchange.body, limit)
-            else:
-                exchange.body = inflate(coding, exchange.body, limit)
+            small = len(coded) <= THREAD_BYTES
+            try:
+                plain = inflate(coding, coded, min(limit, THREAD_BYTES)) if small else None
+            except TooLargeError:
+                if limit <= THREAD_BYTES:
+                    raise
+                plain = None
+            exchange.body = await asyncio.to_thread(inflate, coding, coded, limit) if plain is None else plain
         except TooLargeError:
             self._edge.refuse(exchange, _too_large(limit))
             return
@@ -326,37 +356,92 @@ class Connection(asyncio.Protocol):
             message = f"the body is not valid {coding.decode()}. send it again, or without content-encoding"
             self._edge.refuse(exchange, KenariError("bad_request", message))
             return
-        await self._edge.serve(exchange)
+        if not exchange.gone:
+            await self._edge.serve(exchange)
+
+    def _continue(self) -> None:
+        """The client waits for leave to send its body."""
+        expected = self._headers[b"expect"].lower() == b"100-continue"
+        if expected and self._transport is not None and self._parser.get_http_version() == "1.1":
+            self._transport.write(CONTINUE)
+
+    def _awaits_body(self) -> bool:
+        """The parser ends a request that wants an upgrade with its head; its body is still to come."""
+        headers = self._headers
+        framed = b"transfer-encoding" in headers or headers.get(b"content-length", b"0").strip(b"0") != b""
+        return framed and not self._size and b"upgrade" in headers.get(b"connection", b"").lower()
+
+    def _pass_upgrade(self, rest: bytes) -> None:
+        """Nothing is upgraded here: a request that asks for it is one like any other, and its body is read."""
+        if self._fault is not None:
+            return
+        head = b""
+        if self._state == "body":  # its body follows: read the request again without the wish
+            lines = [b"%b: %b\r\n" % pair for pair in self._headers.items() if pair[0] not in _HOP_HEADERS]
+            version = self._parser.get_http_version().encode()
+            head = b"%b %b HTTP/%b\r\n%b\r\n" % (self._parser.get_method(), self._url, version, b"".join(lines))
+            self._reset()
+        self._parser = httptools.HttpRequestParser(self)
+        if head or rest:
+            self.data_received(head + rest)
+
+    def _count_bare(self, size: int) -> None:
+        """Bytes that brought no body: a long head, endless chunk extensions or trailers."""
+        self._bare += size
+        if self._bare > self._edge.limits.max_head and self._fault is None:
+            self._fault = _headers_too_large()
 
     def _refuse(self, error: KenariError) -> None:
-        """Answer a request that never became one; the connection ends, after what the client still sends is read."""
-        if self._lingers:
+        """Answer a request that never became one, after the answers before it; then the connection ends."""
+        if self._lingers or self._refusal is not None or self._transport is None:
             return
-        self._lingers = self._edge.loop.time() + LINGER_SECONDS
-        self._body.clear()
-        if self._current is not None or self._transport is None:  # an answer is under way: no second one into it
-            self.abort()
-            return
+        self._body, self._pieces = b"", None
         exchange = self._exchange()
         exchange.keeps = False
-        self._current = exchange
+        if self._current is not None or self._waiting:
+            self._refusal = error
+            self._waiting.append(exchange)
+        else:
+            self._current = exchange
+            self._answer_refusal(exchange, error)
+
+    def _answer_refusal(self, exchange: HttpExchange, error: KenariError) -> None:
+        """Answer, end our side, and let the client send for a while yet, so that it reads the answer."""
+        self._lingers = self._edge.loop.time() + LINGER_SECONDS
         self._edge.refuse(exchange, error)
         transport = self._transport
-        if transport and transport.can_write_eof():
+        if transport is not None and transport.can_write_eof():
             transport.write_eof()
 
+    def _close(self) -> None:
+        """End the connection when what is on its way is out; a client that does not read it is cut off later."""
+        if self._transport is not None and not self._lingers:
+            self._lingers = self._edge.loop.time() + self._edge.limits.idle_seconds
+            self._transport.close()
+
     def _leave(self) -> None:
-        exchange = self._current
+        exchange, task = self._current, self._task
         for waiting in self._waiting:
             waiting.leave()
         self._waiting.clear()
-        if exchange is not None:
-            exchange.leave()
+        if exchange is None:
+            return
+        exchange.leave()
+        if task is not None and not task.done() and _is_new(task):
+            task.cancel()  # nobody waits for what has not begun
 
     def _pause_reading(self) -> None:
         if not self._reading_paused and self._transport is not None:
             self._reading_paused = True
             self._transport.pause_reading()
+
+
+_HOP_HEADERS = (b"connection", b"upgrade", b"http2-settings", b"expect")
+
+
+def _is_new(task: asyncio.Task[None]) -> bool:
+    coroutine = task.get_coro()
+    return inspect.iscoroutine(coroutine) and inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED
 
 
 def _headers_too_large() -> KenariError:

@@ -73,7 +73,7 @@ class HttpExchange:
 
     def answer(self, status: int, headers: bytes, body: bytes) -> None:
         """The whole answer in one write; nothing when the client has gone or was already answered."""
-        if self.gone or self._begun:
+        if self.gone or self._begun or self._done:
             return
         self._begun = True
         length = b"content-length: %d\r\n" % len(body) if status != 204 else b""
@@ -83,7 +83,7 @@ class HttpExchange:
 
     def begin(self, status: int, headers: bytes) -> None:
         """The head of a streamed answer: chunked, for HTTP/1.0 delimited by the end of the connection (F13)."""
-        if self.gone or self._begun:
+        if self.gone or self._begun or self._done:
             return
         self._begun = True
         self._chunked = not self.http10
@@ -92,6 +92,9 @@ class HttpExchange:
         else:
             self.keeps = False
         self._wire.send(self._head(status, headers) + b"\r\n")
+        if self.method == "HEAD":
+            self._chunked = False
+            self.end()
 
     def write(self, data: bytes) -> None:
         """The next bytes, with their chunk's frame in the same write."""
@@ -110,8 +113,11 @@ class HttpExchange:
         self._wire.answered(self)
 
     def abort(self) -> None:
-        """Break the connection (D16)."""
+        """Break the connection (D16); an answer that is complete, or whose client has gone, stays as it is."""
+        if self.gone or self._done:
+            return
         self._done = True
+        self.watcher = None
         self._wire.abort()
 
     def leave(self) -> None:

@@ -48,4 +48,6 @@ def _is_in(address: str, networks: tuple[Network, ...]) -> bool:
         parsed = ipaddress.ip_address(address)
     except ValueError:
         return False
+    if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
+        parsed = parsed.ipv4_mapped
     return any(parsed in network for network in networks)

@@ -48,7 +48,9 @@ def _remove_stale(path: str) -> None:
         probe.settimeout(1)
         try:
             probe.connect(path)
-        except OSError:
+        except ConnectionRefusedError:
             os.unlink(path)
             return
+        except OSError as error:  # one that is too busy to answer is alive
+            raise OSError(f"{path} may be in use: {error.strerror or error}") from error
     raise OSError(f"{path} is in use")

@@ -14,6 +14,11 @@ MAX_GROWTH = 16 * 1024 * 1024
 """How much one piece of a provider's answer may grow to; more is a bomb, not an answer."""
 
 
+SLICE = 64 * 1024
+MAX_MEMBERS = 1024
+"""How many members one feed may hold. What follows a member is copied, so very many of them would cost seconds."""
+
+
 class CodingError(Exception):
     """The body is not what its content-encoding says."""
 
@@ -39,25 +44,40 @@ class Inflater:
         self._coding = coding.strip().lower()
         if self._coding not in CODINGS:
             raise CodingError(self._coding.decode("latin-1")[:40])
-        self._raw = False
-        self._machine = self._make()
+        self._window = {b"deflate": 0, b"gzip": 31, b"x-gzip": 31}.get(self._coding, 0)
+        self._held = b""  # of a deflate body whose kind is not known yet
+        self._machine: _Machine | None = None
         self._begun = False
 
     def feed(self, data: bytes, limit: int = MAX_GROWTH) -> bytes:
         """The plain bytes of these coded ones. Raises TooLargeError above `limit`, CodingError for garbage."""
+        if self._coding == b"deflate" and not self._window:
+            data = self._held + data
+            self._begun = self._begun or bool(data)
+            if len(data) < 2:
+                self._held = data
+                return b""
+            self._held, self._window = b"", _deflate_window(data)
         out: list[bytes] = []
-        left = limit
-        while data:
-            piece = self._step(data, left + 1)
-            left -= len(piece)
-            if left < 0:
-                raise TooLargeError
-            out.append(piece)
-            machine: _Machine = self._machine
-            if not machine.eof:
-                break
-            data = machine.unused_data  # another member may follow
-            self._machine = self._make()
+        left, members = limit, 0
+        for start in range(0, len(data), SLICE):
+            coded = data[start : start + SLICE]
+            while coded:
+                if self._machine is None:  # another member may follow the first
+                    members += 1
+                    self._machine = self._make()
+                machine = self._machine
+                piece = self._step(machine, coded, left + 1)
+                left -= len(piece)
+                if left < 0:
+                    raise TooLargeError
+                out.append(piece)
+                self._begun = not machine.eof
+                if self._begun:
+                    break
+                if members > MAX_MEMBERS:
+                    raise CodingError("a compressed body of very many members")
+                coded, self._machine = machine.unused_data, None
         return b"".join(out)
 
     @property
@@ -66,24 +86,19 @@ class Inflater:
         return not self._begun
 
     def _make(self) -> _Machine:
-        self._begun = False
-        if self._coding == b"zstd":
-            return zstd.ZstdDecompressor()
-        return zlib.decompressobj(-15 if self._raw else 15 if self._coding == b"deflate" else 31)
+        return zstd.ZstdDecompressor() if self._coding == b"zstd" else zlib.decompressobj(self._window)
 
-    def _step(self, data: bytes, most: int) -> bytes:
-        first, self._begun = not self._begun, True
-        machine = self._machine
+    def _step(self, machine: _Machine, data: bytes, most: int) -> bytes:
         try:
-            piece = machine.decompress(data, most)
+            return machine.decompress(data, most)
         except (zlib.error, zstd.ZstdError, EOFError) as error:
-            if first and self._coding == b"deflate" and not self._raw:  # raw deflate under that name
-                self._raw = True
-                self._machine = self._make()
-                return self._step(data, most)
             raise CodingError("broken compressed body") from error
-        self._begun = not machine.eof
-        return piece
+
+
+def _deflate_window(head: bytes) -> int:
+    """Deflate comes with a zlib header, and from some senders without: its two bytes tell."""
+    wrapped = head[0] & 0x0F == 8 and int.from_bytes(head[:2]) % 31 == 0
+    return 15 if wrapped else -15
 
 
 def inflate(coding: bytes, data: bytes, limit: int) -> bytes:

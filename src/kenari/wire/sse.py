@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from kenari.core.errors import KenariError
 
@@ -18,7 +18,7 @@ class Frame(NamedTuple):
     data: bytes
 
 
-_make: Callable[[type[Frame], tuple[bytes, bytes]], Frame] = tuple.__new__  # pyright: ignore[reportUnknownMemberType]
+_make = cast("Callable[[type[Frame], tuple[bytes, bytes]], Frame]", getattr(tuple, "__new__"))  # noqa: B009
 """Makes a Frame without its constructor, which costs more than the cutting."""
 
 

@@ -1,15 +1,29 @@
-"""A Responses provider's answer -> events."""
+"""A Responses provider's answer -> events.
 
-from msgspec import Raw
+Servers differ in almost everything but the names of events: with or without indexes and sequence numbers, reasoning as
+a summary or as text, what closes an item at its end or all at the end of the answer, arguments in pieces or at once.
+"""
 
 from kenari.core.events import Args, Close, Escaped, Event, Failure, Meter, Open, Reason, Seal, Start, Stop, Text
 from kenari.core.grammar import mend
 from kenari.dialects.failures import failure_in_body, no_answer
 from kenari.dialects.frames import read_frame
-from kenari.dialects.responses.wire import EVENT, RESPONSE, Item, Part, Response, StreamEvent
+from kenari.dialects.responses.wire import (
+    EVENT,
+    ITEM,
+    NULL,
+    RESPONSE,
+    Item,
+    Response,
+    StreamEvent,
+    arguments_of,
+    inside,
+    read_member,
+    texts_of,
+)
 from kenari.wire import jsonx
 from kenari.wire.sse import Frame
-from kenari.wire.surrogates import Halves
+from kenari.wire.surrogates import Halves, drop_hidden
 
 _TEXT_DELTAS = {
     "response.output_text.delta": "message",
@@ -17,24 +31,34 @@ _TEXT_DELTAS = {
     "response.reasoning_summary_text.delta": "reasoning",
     "response.reasoning_text.delta": "reasoning",
 }
+_FAILED = frozenset({"response.failed", "response.cancelled", "error"})
+_ENDED = frozenset({None, "completed", "incomplete"})
+_BETWEEN = b"\\n\\n"
+"""What stands between two summary parts, which all other formats show as one text."""
 
 
 class _Entry:
-    """An output item under way. `block` is our index, None until it says something; `source` is the first kind of
-    reasoning delta that came: a summary and the full text of one thought are not both told."""
+    """An output item under way. `block` is the index of its open block, None while it has none; `make` makes its deltas.
 
-    __slots__ = ("block", "closed", "item", "said", "source")
+    `source` is the event that brought its last piece: a summary and the full text of one thought are not both told, so
+    reasoning stays with the first. `part` is the summary part under way. `over` is set by the item's end; nothing more is heard of it.
+    """
+
+    __slots__ = ("block", "halves", "item", "make", "over", "part", "said", "source")
 
     def __init__(self, item: Item) -> None:
         self.item = item
+        self.make: type[Text] | type[Reason] = Reason if item.type == "reasoning" else Text
         self.block: int | None = None
-        self.closed = False
+        self.halves: Halves | None = None
+        self.over = False
+        self.part = 0
         self.said = False
         self.source = ""
 
 
 class ResponsesDecoder:
-    """One stream of a Responses provider, with or without item ids, indexes and sequence numbers."""
+    """One answer of a Responses provider, streamed or whole."""
 
     def __init__(self, answer_id: str) -> None:
         self.done = False
@@ -42,9 +66,10 @@ class ResponsesDecoder:
         self._entries: list[_Entry] = []
         self._by_id: dict[str, _Entry] = {}
         self._by_index: dict[int, _Entry] = {}
+        self._speaking: _Entry | None = None  # the one text or reasoning item whose block is open
+        self._call_ids: set[str] = set()
         self._next = 0
-        self._started = self._failed = self._stopped = self._called = False
-        self._halves: Halves | None = None
+        self._started = self._failed = self._split = False
 
     def feed(self, frame: Frame) -> list[Event]:
         """The events of one frame."""
@@ -53,219 +78,248 @@ class ResponsesDecoder:
         event, split = read_frame(EVENT, frame.data)
         if event is None:
             return []
-        if split and self._halves is None:
-            self._halves = Halves()
+        self._split = self._split or split
+        entry = self._speaking
+        if entry is not None and event.type == entry.source and event.item_id == entry.item.id:
+            delta = bytes(event.delta)
+            if len(delta) > 2 and delta[:1] == b'"' and not self._split and (event.summary_index or 0) == entry.part:
+                return [entry.make(entry.block, delta[1:-1])]  # nearly always
         out: list[Event] = []
         if not self._started:
             self._started = True
             out.append(Start())
         item_type = _TEXT_DELTAS.get(event.type)
         if item_type is not None:
-            out += self._say(self._find(event, item_type), _inside(event.delta), event.type)
+            entry = self._by_id.get(event.item_id or "")
+            if entry is None or entry.item.type != item_type:
+                entry = self._find(event, item_type) or self._add(Item(item_type, event.item_id), event.output_index)
+            self._say(entry, inside(event.delta), event.type, event.summary_index or 0, out)
         else:
             self._take(event, frame.data, out)
         return out
 
+    def whole(self, response: Response, split: bool) -> list[Event]:
+        """The events of a plain answer. `split` says that its texts may hold hidden surrogate halves."""
+        self._started, self._split = True, split
+        out: list[Event] = [Start()]
+        self._complete(response, response.status or "completed", out)
+        return out
+
     def finish(self) -> list[Event]:
         """The end of the bytes: fine after response.completed (D6)."""
-        if self._failed or self._stopped:
+        if self._failed or self.done:
             return []
         self._failed = True
         return mend(False)
 
     def _take(self, event: StreamEvent, data: bytes, out: list[Event]) -> None:
-        item = event.item
         match event.type:
             case "response.output_item.added":
-                out += self._add(item, event.output_index) if item is not None else []
+                item = read_member(ITEM, event.item)
+                if item is not None:
+                    self._begin(self._add(item, event.output_index), out)
             case "response.output_item.done":
-                out += self._finish_item(self._find_item(event), item) if item is not None else []
+                item = read_member(ITEM, event.item)
+                if item is not None:
+                    self._finish_item(self._find_item(item, event.output_index), item, out)
             case "response.function_call_arguments.delta":
-                out += self._arguments(self._find(event, "function_call"), _inside(event.delta))
+                self._argue(self._find(event, "function_call"), inside(event.delta), out)
             case "response.function_call_arguments.done":
                 entry = self._find(event, "function_call")
                 if entry is not None and not entry.said:
-                    out += self._arguments(entry, _inside(event.arguments))
-            case "response.reasoning_summary_part.added":
-                entry = self._find(event, "reasoning")
-                if entry is not None and entry.said and event.summary_index:
-                    out += self._say(entry, b"\\n\\n", entry.source)
+                    self._argue(entry, arguments_of(event.arguments), out)
             case "response.completed" | "response.incomplete":
-                self._complete(event.response or Response(), event.type, out)
+                response = read_member(RESPONSE, event.response) or Response()
+                if response.status not in _ENDED or len(response.error) > NULL:
+                    self._fail(data, out)
+                else:
+                    self._complete(response, event.type, out)
             case _:
-                if event.type in ("response.failed", "error") or jsonx.kind(event.error) not in ("", "null"):
-                    self._failed = True
-                    out.append(Failure(failure_in_body(data)))
+                if event.type in _FAILED or len(event.error) > NULL:
+                    self._fail(data, out)
 
-    def _add(self, item: Item, index: int | None) -> list[Event]:
+    def _fail(self, data: bytes, out: list[Event]) -> None:
+        self._failed = True
+        out.append(Failure(failure_in_body(data)))
+
+    # -- which item
+
+    def _add(self, item: Item, index: int | None) -> _Entry:
+        """A new item."""
         entry = _Entry(item)
         self._entries.append(entry)
         if item.id:
             self._by_id[item.id] = entry
         if index is not None:
             self._by_index[index] = entry
-        if item.type != "function_call":
-            return []
-        self._called = True
-        return [*self._settle(entry), self._open(entry)]
+        return entry
 
     def _find(self, event: StreamEvent, item_type: str) -> _Entry | None:
-        """The item that an event speaks of: by id, by index, else the last open one of its kind."""
-        entry = self._by_id.get(event.item_id or "")
-        if entry is None and event.output_index is not None:
-            entry = self._by_index.get(event.output_index)
-        if entry is None:
-            open_ones = [one for one in self._entries if one.item.type == item_type and not one.closed]
-            entry = open_ones[-1] if open_ones else None
-        if entry is None and item_type != "function_call":
-            entry = _Entry(Item(type=item_type))
-            self._entries.append(entry)
-            if event.item_id:
-                self._by_id[event.item_id] = entry
-        return entry
+        """The item that an event speaks of: by id, by index, else the last of its kind that is not over."""
+        return self._known(event.item_id, event.output_index, item_type) or next(
+            (one for one in reversed(self._entries) if one.item.type == item_type and not one.over), None
+        )
 
-    def _find_item(self, event: StreamEvent) -> _Entry | None:
-        item = event.item
-        assert item is not None
-        entry = self._by_id.get(item.id or "")
-        if entry is None and event.output_index is not None:
-            entry = self._by_index.get(event.output_index)
-        if entry is None:
-            same = [one for one in self._entries if one.item.type == item.type and not one.closed]
-            entry = same[0] if same else None
-        return entry
+    def _find_item(self, item: Item, index: int | None) -> _Entry | None:
+        """The item that is done: by id, by index, else the first of its kind that is not over."""
+        return self._known(item.id, index, item.type) or next(
+            (one for one in self._entries if one.item.type == item.type and not one.over), None
+        )
 
-    def _open(self, entry: _Entry) -> Open:
+    def _known(self, identity: str | None, index: int | None, item_type: str) -> _Entry | None:
+        for entry in (self._by_id.get(identity or ""), None if index is None else self._by_index.get(index)):
+            if entry is not None and entry.item.type == item_type:
+                return entry
+        return None
+
+    # -- what it says
+
+    def _begin(self, entry: _Entry, out: list[Event]) -> None:
+        """A call shows itself at once; other items only when they say something (S33)."""
+        if entry.item.type == "function_call":
+            self._settle(out)
+            self._open(entry, out)
+
+    def _open(self, entry: _Entry, out: list[Event]) -> None:
         entry.block = index = self._next
         self._next += 1
         item = entry.item
-        if item.type == "function_call":
-            return Open(index, "call", item.call_id or f"call_{self._answer_id}{index}", item.name or "unnamed")
-        return Open(index, "reasoning" if item.type == "reasoning" else "text")
+        if item.type != "function_call":
+            self._speaking = entry
+            out.append(Open(index, "reasoning" if item.type == "reasoning" else "text"))
+            return
+        identity, name = item.call_id or "", item.name or "unnamed"
+        if self._split:
+            identity, name = _shown(identity), _shown(name)
+        if not identity or identity in self._call_ids:
+            identity = f"call_{self._answer_id}{index}"
+        self._call_ids.add(identity)
+        out.append(Open(index, "call", identity, name))
 
-    def _settle(self, entry: _Entry) -> list[Event]:
-        """Another item begins to speak: text and reasoning before it are over, even where a server says so late."""
-        out: list[Event] = []
-        for other in self._entries:
-            if (
-                other is not entry
-                and other.block is not None
-                and not other.closed
-                and other.item.type != "function_call"
-            ):
-                out += self._close(other)
-        return out
+    def _settle(self, out: list[Event]) -> None:
+        """Another item begins to speak: text or reasoning before it is over, even where a server says so late."""
+        if self._speaking is not None:
+            self._close(self._speaking, out)
 
-    def _say(self, entry: _Entry | None, text: Escaped, source: str) -> list[Event]:
-        if entry is None or entry.closed:
-            return []
-        if entry.item.type == "reasoning":
-            if entry.source and entry.source != source:
-                return []
+    def _say(self, entry: _Entry, text: Escaped, source: str, part: int, out: list[Event]) -> None:
+        """A piece of text or reasoning."""
+        if entry.over:
+            return
+        if entry.source != source:
+            if entry.source and entry.make is Reason:
+                return
             entry.source = source
-        if self._halves is not None:
-            text = self._halves.mend(text)
+        if self._split:
+            entry.halves = entry.halves or Halves()
+            text = entry.halves.mend(text)
         if not text:
-            return []
-        out: list[Event] = []
+            return
         if entry.block is None:
-            out += [*self._settle(entry), self._open(entry)]
+            self._settle(out)
+            self._open(entry, out)
         assert entry.block is not None
+        if part != entry.part:
+            entry.part = part
+            text = _BETWEEN + text if entry.said else text
         entry.said = True
-        out.append(Reason(entry.block, text) if entry.item.type == "reasoning" else Text(entry.block, text))
-        return out
+        out.append(entry.make(entry.block, text))
 
-    def _arguments(self, entry: _Entry | None, text: Escaped) -> list[Event]:
-        if entry is None or entry.block is None or entry.closed or not text:
-            return []
-        entry.said = True
-        return [Args(entry.block, text)]
+    def _argue(self, entry: _Entry | None, text: Escaped, out: list[Event]) -> None:
+        """A piece of a call's arguments."""
+        if entry is None or entry.block is None:
+            return
+        if self._split:
+            entry.halves = entry.halves or Halves()
+            text = entry.halves.mend(text)
+        if text:
+            entry.said = True
+            out.append(Args(entry.block, text))
 
-    def _finish_item(self, entry: _Entry | None, item: Item) -> list[Event]:
-        """output_item.done: what was not told in deltas is told now, the proof is taken, the block closes."""
-        out: list[Event] = []
+    def _finish_item(self, entry: _Entry | None, item: Item, out: list[Event]) -> None:
+        """An item is done: what was not told in pieces is told now, its proof is taken, its block closes."""
         if entry is None:
-            out += self._add(item, None)
-            entry = self._entries[-1]
-        if entry.closed:
-            return out
+            entry = self._add(item, None)
+            self._begin(entry, out)
+        if entry.over:
+            return
         match item.type:
             case "function_call":
                 if not entry.said:
-                    out += self._arguments(entry, _inside(item.arguments) or b"{}")
+                    self._argue(entry, arguments_of(item.arguments), out)
             case "reasoning":
                 if not entry.said:
-                    out += self._say(entry, _joined(item.summary) or _joined(item.content), entry.source or "done")
-                if item.encrypted_content:
-                    if entry.block is None:
-                        out += [*self._settle(entry), self._open(entry)]
-                    assert entry.block is not None
-                    out.append(Seal(entry.block, "encrypted", item.encrypted_content))
+                    text = texts_of(item.summary, _BETWEEN) or texts_of(item.content, b"")
+                    self._say(entry, text, entry.source or "done", 0, out)
+                self._seal(entry, inside(item.encrypted_content), out)
             case "message":
                 if not entry.said:
-                    out += self._say(entry, _joined(item.content), "done")
+                    self._say(entry, texts_of(item.content, b""), "done", 0, out)
             case _:
                 pass
-        return out + self._close(entry)
+        self._close(entry, out)
+        entry.over = True
 
-    def _close(self, entry: _Entry) -> list[Event]:
-        out: list[Event] = []
-        if self._halves is not None and entry.item.type != "function_call":
-            rest = self._halves.flush()
-            out += self._say(entry, rest, entry.source) if rest else []
-        if entry.block is not None and entry.item.type == "function_call" and not entry.said:
-            out.append(Args(entry.block, b"{}"))
-        entry.closed = True
-        if entry.block is not None:
-            out.append(Close(entry.block))
-        return out
+    def _seal(self, entry: _Entry, proof: Escaped, out: list[Event]) -> None:
+        if not proof or (entry.said and entry.block is None):  # other items have spoken since: its place is past
+            return
+        if entry.block is None:
+            self._settle(out)
+            self._open(entry, out)
+        assert entry.block is not None
+        out.append(Seal(entry.block, "encrypted", _shown(jsonx.unescape(proof))))
+
+    def _close(self, entry: _Entry, out: list[Event]) -> None:
+        if entry.block is None:
+            return
+        rest = entry.halves.flush() if entry.halves is not None else b""
+        if entry.item.type == "function_call":
+            if rest or not entry.said:
+                out.append(Args(entry.block, rest or b"{}"))
+        elif rest:
+            out.append(entry.make(entry.block, rest))
+        out.append(Close(entry.block))
+        entry.block = None
+        if self._speaking is entry:
+            self._speaking = None
 
     def _complete(self, response: Response, word: str, out: list[Event]) -> None:
-        """The last event: items that it alone tells of, the usage, the stop."""
-        if not self._entries:
-            for item in response.output or ():
-                out += self._finish_item(None, item)
+        """The last event: items that it alone tells of or completes, the usage, the stop."""
+        known = bool(self._entries)
+        for position, item in enumerate(response.items()):
+            entry = self._known(item.id, position, item.type)
+            if entry is not None or not known:
+                self._finish_item(entry, item, out)
         for entry in self._entries:
-            if not entry.closed:
-                out += self._close(entry)
-        usage = response.usage.usage() if response.usage else None
+            self._close(entry, out)
+        usage = response.read_usage()
         if usage is not None:
             out.append(Meter(usage))
-        out.append(stop_of(response, word, self._called))
-        self._stopped = self.done = True
-
-    def whole(self, response: Response) -> list[Event]:
-        """The events of a plain answer."""
-        self._started = True
-        out: list[Event] = [Start()]
-        self._complete(response, response.status or "completed", out)
-        return out
+        out.append(stop_of(response, word, bool(self._call_ids)))
+        self.done = True
 
 
 def stop_of(response: Response, word: str, called: bool) -> Stop:
     """How a response ended (F1). Calls win over everything but length."""
     if response.status == "incomplete" or word in ("response.incomplete", "incomplete"):
-        why = response.incomplete_details.reason if response.incomplete_details else None
-        if why == "content_filter":
-            return Stop("call" if called else "filter", why)
-        return Stop("length", why or "incomplete")
+        why = response.why()
+        if why != "content_filter":
+            return Stop("length", why or "incomplete")
+        return Stop("call" if called else "filter", why)
     return Stop("call" if called else "stop", response.status or "completed")
 
 
 def decode_reply(body: bytes, answer_id: str) -> list[Event]:
-    """A plain answer."""
-    response, _ = read_frame(RESPONSE, body)
+    """A plain answer. An error body, something unfinished or no output at all is a failure (E4)."""
+    response, split = read_frame(RESPONSE, body)
     if response is None:
         return [Failure(no_answer())]
-    if response.output is None or response.status == "failed":
-        return [Failure(failure_in_body(body) if jsonx.kind(response.error) not in ("", "null") else no_answer())]
-    return ResponsesDecoder(answer_id).whole(response)
+    if len(response.error) > NULL:
+        return [Failure(failure_in_body(body))]
+    if bytes(response.output)[:1] != b"[" or response.status not in _ENDED:
+        return [Failure(no_answer())]
+    return ResponsesDecoder(answer_id).whole(response, split)
 
 
-def _joined(parts: list[Part] | None) -> Escaped:
-    return b"".join(_inside(part.text) or _inside(part.refusal) for part in parts or ())
-
-
-def _inside(raw: Raw) -> Escaped:
-    data = bytes(raw)
-    return data[1:-1] if data[:1] == b'"' else b""
+def _shown(text: str) -> str:
+    """A text without hidden surrogate halves."""
+    return drop_hidden(text.encode()).decode()

@@ -1,10 +1,16 @@
 """What Responses providers send, as far as it is understood. Texts stay raw; everything may be missing."""
 
+from typing import TypeVar
+
 import msgspec
 from msgspec import Raw
 
+from kenari.core.events import Escaped
 from kenari.core.usage import Usage
-from kenari.dialects.frames import lenient
+from kenari.dialects.frames import lenient, read_frame
+from kenari.wire import jsonx
+
+T = TypeVar("T")
 
 
 class InputDetails(msgspec.Struct, gc=False):
@@ -47,22 +53,21 @@ class UsageWire(msgspec.Struct, gc=False):
 class Part(msgspec.Struct, gc=False):
     """A content or summary part."""
 
-    type: str = ""
     text: Raw = Raw()
     refusal: Raw = Raw()
 
 
 class Item(msgspec.Struct, gc=False):
-    """An output item, opening or whole."""
+    """An output item, opening or whole. Its parts are read apart."""
 
     type: str = ""
     id: str | None = None
     call_id: str | None = None
     name: str | None = None
     arguments: Raw = Raw()
-    summary: list[Part] | None = None
-    content: list[Part] | None = None
-    encrypted_content: str | None = None
+    summary: Raw = Raw()
+    content: Raw = Raw()
+    encrypted_content: Raw = Raw()
 
 
 class Incomplete(msgspec.Struct, gc=False):
@@ -72,28 +77,78 @@ class Incomplete(msgspec.Struct, gc=False):
 
 
 class Response(msgspec.Struct, gc=False):
-    """A response object."""
+    """A response object. Its members are read apart, so that an odd one costs no other."""
 
     status: str | None = None
-    output: list[Item] | None = None
-    usage: UsageWire | None = None
-    incomplete_details: Incomplete | None = None
+    output: Raw = Raw()
+    usage: Raw = Raw()
+    incomplete_details: Raw = Raw()
     error: Raw = Raw()
+
+    def read_usage(self) -> Usage | None:
+        """What was used, None when that is not said or cannot be read."""
+        wire = read_member(USAGE, self.usage)
+        return None if wire is None else wire.usage()
+
+    def items(self) -> list[Item]:
+        """The output items that can be read."""
+        return [item for raw in _elements(self.output) if (item := read_member(ITEM, raw)) is not None]
+
+    def why(self) -> str | None:
+        """The reason of an incomplete response."""
+        details = read_member(_INCOMPLETE, self.incomplete_details)
+        return details.reason if details else None
 
 
 class StreamEvent(msgspec.Struct, gc=False):
     """An event of a stream."""
 
     type: str = ""
-    output_index: int | None = None
-    item_id: str | None = None
-    summary_index: int | None = None
-    item: Item | None = None
     delta: Raw = Raw()
+    item_id: str | None = None
+    output_index: int | None = None
+    summary_index: int | None = None
     arguments: Raw = Raw()
-    response: Response | None = None
+    item: Raw = Raw()
+    response: Raw = Raw()
     error: Raw = Raw()
+
+
+NULL = 4
+"""The length of `null`: a raw member that is no longer is absent, null or says nothing."""
+
+
+def read_member(use: jsonx.Decoder[T], raw: Raw) -> T | None:
+    """The struct of a raw member, None when it is absent, null or of another form."""
+    return read_frame(use, bytes(raw))[0] if len(raw) > NULL or bytes(raw) == b"{}" else None
+
+
+def inside(raw: Raw) -> Escaped:
+    """The text of a raw string, b"" for anything else."""
+    data = bytes(raw)
+    return data[1:-1] if data[:1] == b'"' else b""
+
+
+def arguments_of(raw: Raw) -> Escaped:
+    """The escaped arguments of a call: a string, or an object as some servers send it."""
+    data = bytes(raw)
+    return jsonx.embed(data) if data[:1] == b"{" else inside(raw)
+
+
+def texts_of(raw: Raw, between: Escaped) -> Escaped:
+    """The joined texts of an array of parts."""
+    parts = [part for one in _elements(raw) if (part := read_member(_PART, one)) is not None]
+    return between.join(text for part in parts if (text := inside(part.text) or inside(part.refusal)))
+
+
+def _elements(raw: Raw) -> list[Raw]:
+    return read_member(_ELEMENTS, raw) or []
 
 
 EVENT = lenient(StreamEvent)
 RESPONSE = lenient(Response)
+ITEM = lenient(Item)
+USAGE = lenient(UsageWire)
+_PART = lenient(Part)
+_INCOMPLETE = lenient(Incomplete)
+_ELEMENTS = lenient(list[Raw])

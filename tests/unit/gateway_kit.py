@@ -1,0 +1,317 @@
+"""The gateway without sockets: an exchange that records, a provider that plays steps, and a way to run both."""
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+from kenari.catalog.models import Catalog, Model, TargetRef
+from kenari.core.errors import KenariError, interrupted
+from kenari.core.ids import Envelopes
+from kenari.core.ports import Call, Caller, Hold, Line, Outgoing, Receiver, Watcher
+from kenari.core.profile import Profile
+from kenari.dialects.registry import DIALECTS
+from kenari.doors.public import PublicDoor
+from kenari.gateway.serve import Gateway
+from kenari.gateway.ticker import Ticker
+from kenari.keys.bootstrap import OPERATOR, BootstrapKeys
+from kenari.providers.base import Provider
+
+KEY = "kn-test"
+PATHS = {"chat": "/v1/chat/completions", "messages": "/v1/messages", "responses": "/v1/responses"}
+Step: TypeAlias = "tuple[float, bytes | KenariError | None]"
+"""(seconds before it, bytes of the body, the loss of the connection, or None for its end)."""
+
+
+class Script(msgspec.Struct):
+    """What a provider does: a status, headers, then steps."""
+
+    steps: Sequence[Any] = ()
+    status: int = 200
+    headers: dict[bytes, bytes] = msgspec.field(default_factory=lambda: {b"content-type": b"text/event-stream"})
+    head_after: float = 0.0
+
+
+class Exchange:
+    """An exchange that records what is sent."""
+
+    def __init__(self, path: str, body: bytes, headers: dict[bytes, bytes] | None = None, method: str = "POST") -> None:
+        self.id = "0123456789abcdef"
+        self.method, self.path, self.query = method, path, ""
+        self.headers = {b"authorization": b"Bearer " + KEY.encode()} if headers is None else headers
+        self.body = body
+        self.peer = "127.0.0.1"
+        self.gone = False
+        self.extra_headers = b""
+        self.watcher: Watcher | None = None
+        self.status = 0
+        self.head = b""
+        self.out = b""
+        self.ended = self.aborted = False
+        self.writes: list[bytes] = []
+
+    def answer(self, status: int, headers: bytes, body: bytes) -> None:
+        """Record the whole answer."""
+        if self.gone or self.status:
+            return
+        self.status, self.head, self.out, self.ended = status, headers, body, True
+
+    def begin(self, status: int, headers: bytes) -> None:
+        """Record the head."""
+        self.status, self.head = status, headers
+
+    def write(self, data: bytes) -> None:
+        """Record one write."""
+        if not self.gone:
+            self.out += data
+            self.writes.append(data)
+
+    def end(self) -> None:
+        """Record the end."""
+        self.ended = True
+
+    def abort(self) -> None:
+        """Record the break."""
+        self.aborted = True
+
+    def leave(self) -> None:
+        """The client goes away."""
+        self.gone = True
+        if self.watcher is not None:
+            self.watcher.on_gone()
+
+    @property
+    def json(self) -> Any:
+        """The body of a JSON answer."""
+        return json.loads(self.out)
+
+    @property
+    def header(self) -> dict[str, str]:
+        """The answer's headers."""
+        return dict(line.split(": ", 1) for line in self.head.decode().split("\r\n") if line)
+
+    @property
+    def data(self) -> list[Any]:
+        """The data of each frame of a stream, `[DONE]` as text."""
+        lines = [line[6:] for line in self.out.decode().split("\n") if line.startswith("data: ")]
+        return [line if line == "[DONE]" else json.loads(line) for line in lines]
+
+
+class FakeCall:
+    """A provider call that plays its script."""
+
+    def __init__(self, script: Script, receiver: Receiver) -> None:
+        self.aborted = False
+        self.pauses: list[bool] = []
+        self._receiver = receiver
+        self._task = asyncio.get_running_loop().create_task(self._play(script))
+
+    async def _play(self, script: Script) -> None:
+        await asyncio.sleep(script.head_after)
+        self._receiver.on_head(script.status, script.headers)
+        for delay, what in script.steps:
+            if delay:
+                await asyncio.sleep(delay)
+            if isinstance(what, KenariError):
+                self._receiver.on_lost(what)
+                return
+            if what is None:
+                self._receiver.on_end()
+                return
+            self._receiver.on_body(what)
+
+    def abort(self) -> None:
+        """Broken off by the gateway."""
+        self.aborted = True
+        self._task.cancel()
+
+    def pause(self) -> None:
+        """Told to stop reading."""
+        self.pauses.append(True)
+
+    def resume(self) -> None:
+        """Told to read on."""
+        self.pauses.append(False)
+
+
+class FakeUpstream:
+    """Plays one script for each provider address; a KenariError refuses the connection."""
+
+    def __init__(self) -> None:
+        self.scripts: dict[str, list[Script | KenariError]] = {}
+        self.requests: list[Outgoing] = []
+        self.calls: list[FakeCall] = []
+
+    def start(self, request: Outgoing, receiver: Receiver) -> Call:
+        """Begin to play."""
+        self.requests.append(request)
+        name = request.url.split("/")[2]
+        script = self.scripts[name].pop(0)
+        if isinstance(script, KenariError):
+            script = Script(status=0, steps=())
+            call = FakeCall.__new__(FakeCall)
+            call.aborted, call.pauses = False, []
+            error = KenariError("upstream_unavailable", "cannot be reached", retry_after=1, elsewhere=True)
+            loop = asyncio.get_running_loop()
+            call._task = loop.create_task(_lose(receiver, error))  # pyright: ignore[reportPrivateUsage]
+        else:
+            call = FakeCall(script, receiver)
+        self.calls.append(call)
+        return call
+
+    @property
+    def sent(self) -> list[Any]:
+        """The JSON of each request."""
+        return [json.loads(request.body) for request in self.requests]
+
+
+async def _lose(receiver: Receiver, error: KenariError) -> None:
+    receiver.on_lost(error)
+
+
+class FakeBooks:
+    """Books that keep their lines."""
+
+    def __init__(self) -> None:
+        self.lines: list[Line] = []
+        self.open = 0
+
+    def reserve(self, caller: Caller, request_id: str) -> Hold:
+        """Count a hold."""
+        self.open += 1
+        return Hold(request_id, caller)
+
+    def settle(self, hold: Hold | None, line: Line) -> None:
+        """Keep the line."""
+        self.open -= hold is not None
+        self.lines.append(line)
+
+
+class Rig:
+    """A gateway in front of fake providers `p1`, `p2` ... that serve the model `m` in this order."""
+
+    def __init__(
+        self,
+        *scripts: Script | KenariError | list[Script | KenariError],
+        dialect: str = "chat",
+        profile: Profile | None = None,
+        **model: Any,
+    ) -> None:
+        self.upstream, self.books = FakeUpstream(), FakeBooks()
+        self.timing: dict[str, float] = {"header_timeout": 5, "first_event_timeout": 5, "idle_timeout": 5}
+        self.silence = (15.0, 120.0)
+        self.dialect, self.profile, self.model = dialect, profile or Profile(), model
+        for number, script in enumerate(scripts, 1):
+            self.upstream.scripts[f"p{number}"] = script if isinstance(script, list) else [script]
+
+    def build(self) -> PublicDoor:
+        """The door, in a running loop."""
+        names = list(self.upstream.scripts)
+        providers = {
+            name: Provider(
+                name=name,
+                dialect=self.dialect,
+                base_url=f"http://{name}/v1",
+                keys=(f"sk-{name}",),
+                profile=self.profile,
+                **self.timing,
+            )
+            for name in names
+        }
+        model = Model(id="m", targets=tuple(TargetRef(name, "vendor-model") for name in names), **self.model)
+        keys = BootstrapKeys({KEY: OPERATOR})
+        catalog = Catalog({"m": model, "pic": Model(id="pic", targets=model.targets, kind="image")}, {})
+        gateway = Gateway(
+            catalog=catalog,
+            providers=providers,
+            keys=keys,
+            books=self.books,
+            upstreams={"http": self.upstream},
+            ticker=Ticker(asyncio.get_running_loop(), 0.01),
+            envelopes=Envelopes(b"k" * 32),
+            cache_key=b"c" * 32,
+            keepalive=self.silence[0],
+            noop_after=self.silence[1],
+        )
+        return PublicDoor(gateway, keys, catalog, (), lambda: True)
+
+    def ask(
+        self, client: str, stream: bool = True, act: Callable[[Exchange], None] | None = None, **more: Any
+    ) -> Exchange:
+        """Send a small request of a client format; `act` is called shortly after it has begun."""
+        body: dict[str, Any] = {"model": "m", "stream": stream, **more}
+        if client == "responses":
+            body.setdefault("input", "hi")
+        else:
+            body.setdefault("messages", [{"role": "user", "content": "hi"}])
+        return self.post(PATHS[client], json.dumps(body).encode(), act=act)
+
+    def post(
+        self,
+        path: str,
+        body: bytes,
+        headers: dict[bytes, bytes] | None = None,
+        method: str = "POST",
+        act: Callable[[Exchange], None] | None = None,
+    ) -> Exchange:
+        """Send anything."""
+
+        async def run() -> Exchange:
+            door = self.build()
+            exchange = Exchange(path, body, headers, method)
+            task = asyncio.get_running_loop().create_task(door.serve(exchange))
+            if act is not None:
+                await asyncio.sleep(0.05)
+                act(exchange)
+            await asyncio.wait_for(task, 10)
+            await asyncio.sleep(0)
+            return exchange
+
+        return asyncio.run(run())
+
+
+def chunk(delta: dict[str, Any], finish: str | None = None, **more: Any) -> bytes:
+    """A chat chunk as a provider sends it."""
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    body = {
+        "id": "cc-1",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": "vendor-model",
+        "choices": [choice],
+        **more,
+    }
+    return b"data: " + json.dumps(body).encode() + b"\n\n"
+
+
+ROLE = chunk({"role": "assistant", "content": ""})
+STOP = chunk({}, "stop", usage={"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12})
+DONE = b"data: [DONE]\n\n"
+GOOD = Script([(0, ROLE), (0, chunk({"content": "Hello"})), (0, STOP + DONE), (0, None)])
+LOST = interrupted()
+
+
+def error(status: int, message: str = "boom", **headers: str) -> Script:
+    """An HTTP error of a provider."""
+    body = json.dumps({"error": {"message": message, "type": "x", "code": status}}).encode()
+    lines = {b"content-type": b"application/json"} | {
+        k.replace("_", "-").encode(): v.encode() for k, v in headers.items()
+    }
+    return Script([(0, body), (0, None)], status, lines)
+
+
+def plain(body: Any) -> Script:
+    """A JSON answer."""
+    return Script([(0, json.dumps(body).encode()), (0, None)], 200, {b"content-type": b"application/json"})
+
+
+COMPLETION = {
+    "id": "cc-1",
+    "object": "chat.completion",
+    "created": 1,
+    "model": "vendor-model",
+    "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hello"}, "finish_reason": "stop"}],
+    "usage": {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12},
+}
+FORMATS = tuple(DIALECTS)
