@@ -57,7 +57,7 @@ def _made(folder: Path, made_from: str, make: Callable[[], None]) -> Path:
 def _make_venv() -> None:
     print("making the test environment in .cache/test-venv", flush=True)
     run([sys.executable, "-m", "venv", str(VENV)])
-    pip = [binary("python"), "-m", "pip", "--disable-pip-version-check", "--quiet", "--no-input", "install"]
+    pip = [binary("python"), "-m", "pip", "--disable-pip-version-check", "-qq", "--no-input", "install"]
     _try([*pip, "--require-hashes", "--requirement", str(ROOT / "requirements" / "test.txt")])
     run([*pip, "--no-deps", "--no-build-isolation", "--editable", str(ROOT)])
 

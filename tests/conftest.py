@@ -1,9 +1,11 @@
-"""Shared by all tests: the kits beside the tests can be imported by name."""
+"""What all tests share: Hypothesis profiles, and the marks that may be chosen with -m."""
 
-import sys
-from pathlib import Path
+import os
 
-HERE = Path(__file__).resolve().parent
-for folder in (HERE.parent, HERE / "unit"):
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("dev", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "ci", deadline=None, max_examples=100, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))

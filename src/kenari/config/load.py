@@ -1,16 +1,17 @@
 """TOML and environment -> Config. Unknown keys are faults; all faults are told at once, each with its path."""
 
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast, get_args
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
 from kenari.catalog.models import Kind, Model, Price, TargetRef
 from kenari.config.settings import Config, Route, ServerSettings
-from kenari.config.table import Faults, Table
+from kenari.config.table import Faults, Table, nearest
 from kenari.core.profile import Profile
 from kenari.providers.base import Provider
 from kenari.providers.rows import ROWS, Row
@@ -26,6 +27,8 @@ SCRIPTED_MODEL = Model(
     max_output_tokens=8192,
 )
 DEFAULT_FILE = "kenari.toml"
+_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+\Z")
+_OWN_HEADERS = ("host", "content-length", "content-type", "transfer-encoding", "connection", "expect", "upgrade")
 
 
 class ConfigError(Exception):
@@ -46,7 +49,7 @@ def load_config(path: str | None, env: Mapping[str, str], folder: Path) -> Confi
             return _with_env(builtin_config(), env, Faults())
         path = str(folder / DEFAULT_FILE)
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
         raise ConfigError([(path, f"cannot be read: {reason}")]) from None
@@ -81,13 +84,12 @@ def parse_config(values: Mapping[str, Any], env: Mapping[str, str], source: str)
     providers = {name: _provider(name, table, server) for name, table in top.child("providers").children()}
     models = {name: _model(name, table, providers) for name, table in top.child("models").children()}
     _check_names(models, faults)
-    routes = {name: _route(table, models) for name, table in top.child("routes").children()}
+    routes = {name: _route(name, table, models) for name, table in top.child("routes").children()}
     for table in (store, limits, billing, top):
         table.close()
-    if not models:
+    if not models and providers.get("demo", SCRIPTED).base_url == SCRIPTED.base_url:
         builtin = builtin_config()
-        providers = providers | builtin.providers if "demo" not in providers else providers
-        models = builtin.models if "demo" not in providers or providers["demo"] is SCRIPTED else {}
+        providers, models = builtin.providers | providers, builtin.models
     config = Config(
         server=server,
         store_url=store_url,
@@ -98,9 +100,8 @@ def parse_config(values: Mapping[str, Any], env: Mapping[str, str], source: str)
         models=models,
         routes=routes,
         source=source,
-        notes=_notes(server, limits_url, models, routes),
     )
-    return _with_env(config, env, faults)
+    return _with_env(msgspec.structs.replace(config, notes=_notes(config)), env, faults)
 
 
 def _with_env(config: Config, env: Mapping[str, str], faults: Faults) -> Config:
@@ -118,7 +119,7 @@ def _with_env(config: Config, env: Mapping[str, str], faults: Faults) -> Config:
 
 def _server(table: Table) -> ServerSettings:
     tls = table.child("tls")
-    cert, key = tls.text("cert"), tls.text("key")
+    cert, key = tls.file("cert"), tls.file("key")
     if bool(cert) != bool(key):
         table.fault("tls", "needs both cert and key, or neither")
     tls.close()
@@ -150,65 +151,120 @@ def _address(table: Table, key: str, default: str) -> str:
     value = table.text(key, default)
     host, colon, port = value.rpartition(":")
     unix = value.startswith("unix:/")
-    if not unix and not (colon and port.isdigit() and int(port) < 65536 and (":" not in host or host[:1] == "[")):
+    bracketed = host.startswith("[") and host.endswith("]")
+    ported = bool(colon) and port.isascii() and port.isdigit() and int(port) < 65536
+    if not unix and not (ported and (bracketed or not set(host) & set(":[]"))):
         table.fault(key, 'must be like "127.0.0.1:8080", "[::1]:8080" or "unix:/run/kenari.sock"')
         return default
     return value
 
 
 def _provider(name: str, table: Table, server: ServerSettings) -> Provider:
+    if not name or "/" in name:
+        table.fault("", "a provider's name must have a letter and no slash: targets are split at the first slash")
     preset = table.text("preset", name)
     row = ROWS.get(preset)
     if table.has("preset") and row is None:
-        table.fault("preset", f"is not a known provider: {', '.join(ROWS)}")
+        table.fault("preset", f"is not a known provider: {', '.join(ROWS)}{nearest(preset, tuple(ROWS))}")
     row = row or Row("", "")
-    dialect = (
-        table.choice("dialect", DIALECTS, row.dialect or "chat") if table.has("dialect") or not row.dialect else ""
-    )
-    if not row.dialect and not table.has("dialect"):
-        table.fault("dialect", f"is required: one of {', '.join(DIALECTS)} (or name a known provider as preset)")
-    table.take("dialect")
-    base_url = table.text("base_url", row.base_url).rstrip("/")
-    parts = urlsplit(base_url)
-    if not base_url:
-        table.fault("base_url", "is required: the address that the provider's paths are appended to")
-    elif parts.scheme not in ("http", "https") or not parts.hostname:
-        table.fault("base_url", "must be an http or https address")
-    elif parts.query or parts.fragment or parts.username:
-        table.fault("base_url", "must have no user, query or fragment; keys belong into api_key")
+    dialect = row.dialect
+    if table.has("dialect"):
+        dialect = table.choice("dialect", DIALECTS, row.dialect or "chat")
+    elif not row.dialect:
+        table.take("dialect")
+        hint = nearest(name, tuple(ROWS))
+        table.fault("dialect", f"is required: one of {', '.join(DIALECTS)} (or name a known provider as preset){hint}")
+    else:
+        table.take("dialect")
     one, several = table.secret("api_key"), table.secrets("api_keys")
     provider = Provider(
         name=name,
-        dialect=dialect or row.dialect,
-        base_url=base_url,
+        dialect=dialect or "chat",
+        base_url=_base_url(table, row.base_url),
         keys=((one,) if one else ()) + several,
         profile=_profile(table.child("profile"), row.profile),
         connect_timeout=table.seconds("connect_timeout", 10.0),
         header_timeout=table.seconds("header_timeout", server.header_timeout),
         first_event_timeout=table.seconds("first_event_timeout", server.first_event_timeout),
         idle_timeout=table.seconds("idle_timeout", server.idle_timeout),
-        proxy=table.text("proxy"),
-        ca=table.text("ca"),
+        proxy=_proxy(table),
+        ca=table.file("ca"),
     )
     table.close()
     return provider
 
 
+def _base_url(table: Table, default: str) -> str:
+    """The address that paths are appended to. `scripted:` is the built-in provider."""
+    base_url = table.text("base_url", default).rstrip("/")
+    parts = _split(base_url)
+    if not base_url:
+        table.fault("base_url", "is required: the address that the provider's paths are appended to")
+    elif base_url != SCRIPTED.base_url and (parts is None or parts.scheme not in ("http", "https")):
+        table.fault("base_url", "must be an http or https address")
+    elif parts is not None and (parts.query or parts.fragment or "@" in parts.netloc):
+        table.fault("base_url", "must have no user, query or fragment; keys belong into api_key")
+    return base_url
+
+
+def _proxy(table: Table) -> str:
+    proxy = table.text("proxy")
+    parts = _split(proxy)
+    if proxy and (parts is None or parts.scheme != "http"):
+        table.fault("proxy", 'must be an address like "http://user:password@proxy.example:3128"')
+    return proxy
+
+
+def _split(url: str) -> SplitResult | None:
+    """The parts of an absolute address, None when it has no host, a bad port, or what no address may hold."""
+    try:
+        parts = urlsplit(url)
+        usable = bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        return None
+    return parts if usable and url.isascii() and url.isprintable() and " " not in url else None
+
+
 def _profile(table: Table, base: Profile) -> Profile:
     values: dict[str, Any] = msgspec.to_builtins(base)
     for field in msgspec.structs.fields(Profile):
-        if table.has(field.name):
-            value = table.take(field.name)
-            try:
-                msgspec.convert(values | {field.name: value}, Profile)
-            except msgspec.ValidationError as error:
-                table.fault(field.name, str(error).partition(" - at")[0].lower())
-            else:
-                values[field.name] = value
-        else:
+        if not table.has(field.name):
             table.take(field.name)
+            continue
+        value = _headers(table) if field.name == "headers" else table.take(field.name)
+        try:
+            msgspec.convert(values | {field.name: value}, Profile)
+        except msgspec.ValidationError as error:
+            table.fault(field.name, _reason(error))
+        else:
+            values[field.name] = value
+    if values["min_budget"] < 0:
+        table.fault("min_budget", "must be a whole number of at least 0")
+    if values["temperature_max"] is not None and values["temperature_max"] <= 0:
+        table.fault("temperature_max", "must be above 0")
     table.close()
     return msgspec.convert(values, Profile)
+
+
+def _reason(error: msgspec.ValidationError) -> str:
+    """A type error in our words; it names types and flag words, never a header's value."""
+    text = str(error).partition(" - at")[0]
+    return text[:1].lower() + text[1:]
+
+
+def _headers(table: Table) -> Any:
+    """Fixed headers: names of tokens, values like secrets. None that kenari's own HTTP end has to set."""
+    given = table.take("headers")
+    if not isinstance(given, dict):
+        return given
+    found: dict[str, Any] = {}
+    for name, value in cast("dict[str, Any]", given).items():
+        if not _TOKEN.match(name):
+            table.fault("headers", f"{name!r} is no header name")
+        elif name.lower() in _OWN_HEADERS:
+            table.fault("headers", f"{name} is set by kenari itself")
+        found[name] = table.resolve("headers", value) if isinstance(value, str) else value
+    return found
 
 
 def _model(name: str, table: Table, providers: dict[str, Provider]) -> Model:
@@ -218,10 +274,11 @@ def _model(name: str, table: Table, providers: dict[str, Provider]) -> Model:
         if not slash or not model:
             table.fault("targets", f'{text!r} must be "provider/model"')
         elif provider not in providers:
-            table.fault("targets", f"{text!r} names the provider {provider!r}, which is not configured")
+            near = nearest(provider, tuple(providers))
+            table.fault("targets", f"{text!r} names the provider {provider!r}, which is not configured{near}")
         else:
             targets.append(TargetRef(provider, model))
-    if not table.has("targets"):
+    if not table.has("targets") or table.take("targets") == []:
         table.fault("targets", 'is required: a list like ["groq/openai/gpt-oss-120b"]')
     model = Model(
         id=name,
@@ -264,38 +321,50 @@ def _check_names(models: dict[str, Model], faults: Faults) -> None:
             seen[alias] = f"an alias of {model.id}"
 
 
-def _route(table: Table, models: dict[str, Model]) -> Route:
-    names: list[str] = []
+def _route(name: str, table: Table, models: dict[str, Model]) -> Route:
+    members: list[str] = []
     weights: list[int] = []
-    known = set(models) | {alias for model in models.values() for alias in model.aliases}
+    known = models | {alias: model for model in models.values() for alias in model.aliases}
+    if name in known:
+        table.fault("", "a model or an alias already has this name")
     for text in table.texts("models"):
-        name, _, weight = text.rpartition("@") if "@" in text else (text, "", "1")
-        if name not in known:
-            table.fault("models", f"{name!r} is not a configured model")
-        elif not weight.isdigit() or int(weight) < 1:
+        plain = text in known or "@" not in text
+        member, _, weight = (text, "", "1") if plain else text.rpartition("@")
+        if member not in known:
+            table.fault("models", f"{member!r} is not a configured model{nearest(member, tuple(known))}")
+        elif not (weight.isascii() and weight.isdigit() and int(weight) > 0):
             table.fault("models", f"{text!r} has no whole weight of at least 1 behind the @")
         else:
-            names.append(name)
+            members.append(member)
             weights.append(int(weight))
-    if not table.has("models"):
+    if not table.has("models") or table.take("models") == []:
         table.fault("models", "is required: a list of model ids")
+    if len({known[member].kind for member in members}) > 1:
+        table.fault("models", "must all be of one kind")
     policy = table.choice("policy", ("order", "weighted", "cheapest", "fastest"), "order")
     table.close()
-    return Route(tuple(names), tuple(weights), cast("Any", policy))
+    return Route(tuple(members), tuple(weights), cast("Any", policy))
 
 
-def _notes(
-    server: ServerSettings, limits_url: str, models: dict[str, Model], routes: dict[str, Route]
-) -> tuple[str, ...]:
+def _notes(config: Config) -> tuple[str, ...]:
+    """What is set but has no effect yet, and what an operator should know."""
     notes: list[str] = []
+    models = config.models
+    if config.providers and not any(model != SCRIPTED_MODEL for model in models.values()):
+        notes.append("[models] is empty: only the built-in scripted model is served")
     if any(model.price is not None for model in models.values()):
         notes.append("models.*.price, [store], [billing]: there is no bill yet; only the bootstrap key exists")
+    unpriced = [name for name, model in models.items() if model.price is None and model != SCRIPTED_MODEL]
+    if unpriced:
+        notes.append(f"models without a price serve keys without limits only: {', '.join(unpriced)}")
     if any(model.access == "subscribers" for model in models.values()):
         notes.append('models.*.access = "subscribers": there are no plans yet')
-    if any(route.policy != "order" for route in routes.values()):
-        notes.append("routes.*.policy: models are tried in order whatever the policy")
-    if limits_url != "memory://":
+    if any(route.policy != "order" or set(route.weights) != {1} for route in config.routes.values()):
+        notes.append("routes.*: models are tried in order, whatever the policy and the weights")
+    if config.store_url != Config().store_url and not config.store_url.startswith("sqlite:///"):
+        notes.append("store.url: nothing is stored yet; secrets that kenari makes lie in the current folder")
+    if config.limits_url != "memory://":
         notes.append("limits.url: there are no limits yet")
-    if server.admin_listen != ServerSettings().admin_listen:
+    if config.server.admin_listen != ServerSettings().admin_listen:
         notes.append("server.admin_listen: the management API is not served yet")
     return tuple(notes)

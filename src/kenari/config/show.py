@@ -1,34 +1,28 @@
-"""The effective configuration as text, secrets masked (`kenari check`)."""
+"""The effective configuration as TOML, secrets masked (`kenari check`). It loads back as a configuration of the same
+shape; where a secret was, stands `***`."""
 
-from typing import Any
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any, cast
 
 import msgspec
 
-from kenari.config.settings import Config
+from kenari.config.settings import Config, ServerSettings
+from kenari.providers.base import Provider
 from kenari.wire import jsonx
+
+MASK = "***"
+_DURATIONS = ("connect_timeout", "header_timeout", "first_event_timeout", "idle_timeout")
 
 
 def show_config(config: Config) -> str:
-    """TOML-like text of everything that is in force."""
-    server = config.server
-    lines = ["[server]"]
-    for name in server.__struct_fields__:
-        lines.append(f"{name} = {_value(getattr(server, name))}")
+    """The text of everything that is in force."""
+    lines = _server(config.server)
     lines += ["", "[store]", f"url = {_value(_masked_url(config.store_url))}"]
     lines += ["", "[limits]", f"url = {_value(_masked_url(config.limits_url))}"]
     lines += ["", "[billing]", f"currency = {_value(config.currency)}", f"enforce = {_value(config.enforce)}"]
     for provider in config.providers.values():
-        lines += ["", f"[providers.{_key(provider.name)}]"]
-        lines += [f"dialect = {_value(provider.dialect)}", f"base_url = {_value(provider.base_url)}"]
-        lines.append(f"api_keys = {_value(['***'] * len(provider.keys))}")
-        for name in ("connect_timeout", "header_timeout", "first_event_timeout", "idle_timeout", "proxy", "ca"):
-            value = getattr(provider, name)
-            lines.append(f"{name} = {_value(_masked_url(value) if isinstance(value, str) else value)}")
-        lines.append(f"[providers.{_key(provider.name)}.profile]")
-        for name in provider.profile.__struct_fields__:
-            value = getattr(provider.profile, name)
-            if value is not None:
-                lines.append(f"{name} = {_value(dict.fromkeys(value, '***') if name == 'headers' else value)}")
+        lines += _provider(provider)
     for model in config.models.values():
         lines += ["", f"[models.{_key(model.id)}]", f"targets = {_value([target.id for target in model.targets])}"]
         for name in model.__struct_fields__:
@@ -41,18 +35,54 @@ def show_config(config: Config) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _server(server: ServerSettings) -> list[str]:
+    lines = ["[server]"]
+    for name in server.__struct_fields__:
+        value = getattr(server, name)
+        if name == "max_body":
+            lines.append(f'max_body = "{value}B"')
+        elif name == "tls_cert":
+            lines.append(f"tls = {_value({'cert': server.tls_cert, 'key': server.tls_key})}")
+        elif name != "tls_key":
+            lines.append(f"{name} = {_duration(value) if isinstance(value, float) else _value(value)}")
+    return lines
+
+
+def _provider(provider: Provider) -> list[str]:
+    path = f"providers.{_key(provider.name)}"
+    lines = ["", f"[{path}]", f"dialect = {_value(provider.dialect)}", f"base_url = {_value(provider.base_url)}"]
+    lines.append(f"api_keys = {_value([MASK] * len(provider.keys))}")
+    lines += [f"{name} = {_duration(getattr(provider, name))}" for name in _DURATIONS]
+    lines += [f"proxy = {_value(_masked_url(provider.proxy))}", f"ca = {_value(provider.ca)}", f"[{path}.profile]"]
+    for name in provider.profile.__struct_fields__:
+        value = getattr(provider.profile, name)
+        if value is not None:
+            lines.append(f"{name} = {_value(dict.fromkeys(value, MASK) if name == 'headers' else value)}")
+    return lines
+
+
+def _duration(seconds: float) -> str:
+    """Seconds without an exponent, to the microsecond."""
+    return f'"{Decimal(f"{seconds:.6f}").normalize():f}s"'
+
+
 def _value(value: Any) -> str:
-    if isinstance(value, float):
-        return f'"{value:g}s"'
-    return jsonx.encode(msgspec.to_builtins(value, str_keys=True, enc_hook=str)).decode()
+    """A value in TOML, which is JSON but for tables and for null, which it does not have."""
+    plain = msgspec.to_builtins(value, str_keys=True, enc_hook=str)
+    if isinstance(plain, Mapping):
+        members = cast("Mapping[str, Any]", plain).items()
+        return "{ " + ", ".join(f"{_key(name)} = {_value(one)}" for name, one in members if one is not None) + " }"
+    return jsonx.encode(plain).decode().replace("\x7f", "\\u007f")
 
 
 def _key(name: str) -> str:
-    return name if name.replace("-", "").replace("_", "").isalnum() else jsonx.encode(name).decode()
+    bare = name.isascii() and name.replace("-", "").replace("_", "").isalnum()
+    return name if bare else jsonx.encode(name).decode().replace("\x7f", "\\u007f")
 
 
 def _masked_url(url: str) -> str:
-    """An address without its password."""
+    """An address without its user, password and query, which may hold secrets."""
     scheme, colon, rest = url.partition("://")
-    user, at, host = rest.rpartition("@")
-    return f"{scheme}{colon}{user.partition(':')[0]}:***@{host}" if at else url
+    rest, query, _ = rest.partition("?")
+    _, at, host = rest.rpartition("@")
+    return f"{scheme}{colon}{MASK + at if at else ''}{host}{query + MASK if query else ''}"

@@ -10,11 +10,14 @@ from typing import Any, cast
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)\Z")
-_SIZE = re.compile(r"(\d+)(B|KiB|MiB|GiB)\Z")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)\Z", re.ASCII)
+_SIZE = re.compile(r"(\d+)(B|KiB|MiB|GiB)\Z", re.ASCII)
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _BYTES = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
-_DECIMAL = re.compile(r"\d+(\.\d+)?\Z")
+_DECIMAL = re.compile(r"\d+(\.\d+)?\Z", re.ASCII)
+_PRINTABLE = re.compile(r"[\x20-\x7e]*\Z")
+LONGEST = 366 * 24 * 3600.0
+"""Seconds: no duration is longer. What is longer is a typing error, and overflows timers."""
 
 
 class Faults:
@@ -36,7 +39,9 @@ class Table:
         self._known: list[str] = []
 
     def at(self, key: str) -> str:
-        """The dotted path of a key."""
+        """The dotted path of a key; of the table itself for ""."""
+        if not key and self.path:
+            return self.path
         shown = key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else f'"{key}"'
         return f"{self.path}.{shown}" if self.path else shown
 
@@ -67,7 +72,7 @@ class Table:
         """One of some words."""
         value = self.text(key, default)
         if value not in choices:
-            self.fault(key, f"must be one of {', '.join(choices)}{_nearest(value, choices)}")
+            self.fault(key, f"must be one of {', '.join(choices)}{nearest(value, choices)}")
             return default
         return value
 
@@ -97,18 +102,19 @@ class Table:
         if value is None:
             return default
         found = _DURATION.match(value) if isinstance(value, str) else None
-        if found is None or float(found.group(1)) <= 0:
-            self.fault(key, 'must be a duration above zero like "500ms", "15s", "10m" or "1h"')
+        amount = float(found.group(1)) * _SECONDS[found.group(2)] if found else 0.0
+        if not 0 < amount <= LONGEST:
+            self.fault(key, 'must be a duration above zero like "500ms", "15s", "10m" or "1h", a year at most')
             return default
-        return float(found.group(1)) * _SECONDS[found.group(2)]
+        return amount
 
     def size(self, key: str, default: int) -> int:
-        """A size: a number with KiB, MiB or GiB."""
+        """A size: a number with B, KiB, MiB or GiB."""
         value = self.take(key)
         if value is None:
             return default
         found = _SIZE.match(value) if isinstance(value, str) else None
-        if found is None:
+        if found is None or int(found.group(1)) == 0:
             self.fault(key, 'must be a size like "512KiB", "32MiB" or "1GiB"')
             return default
         return int(found.group(1)) * _BYTES[found.group(2)]
@@ -147,11 +153,11 @@ class Table:
 
     def secret(self, key: str) -> str:
         """A secret: env:NAME, file:PATH or the thing itself."""
-        return self._resolve(key, self.text(key))
+        return self.resolve(key, self.text(key))
 
     def secrets(self, key: str) -> tuple[str, ...]:
         """A list of secrets."""
-        return tuple(one for one in (self._resolve(key, text) for text in self.texts(key)) if one)
+        return tuple(one for one in (self.resolve(key, text) for text in self.texts(key)) if one)
 
     def child(self, key: str) -> "Table":
         """A table inside this one; empty when it is not there."""
@@ -169,23 +175,39 @@ class Table:
         """Name what nobody took."""
         for key in self._values:
             if key not in self._known:
-                self._faults.add(self.at(key), f"is not a known key{_nearest(key, self._known)}")
+                self._faults.add(self.at(key), f"is not a known key{nearest(key, self._known)}")
 
-    def _resolve(self, key: str, text: str) -> str:
+    def file(self, key: str) -> str:
+        """The path of a file that can be read, "" when it is not set."""
+        path = os.path.expanduser(self.text(key))
+        if path and not (os.path.isfile(path) and os.access(path, os.R_OK)):
+            self.fault(key, f"{path} is no file that can be read")
+        return path
+
+    def resolve(self, key: str, text: str) -> str:
+        """What a secret's text stands for. It travels in header lines, so it is one line of printable ASCII; a fault
+        names the reference, never the secret."""
+        value, source = text, "the value"
         if text.startswith("env:"):
-            value = self._env.get(text[4:], "")
+            value, source = self._env.get(text[4:], ""), text
             if not value:
                 self.fault(key, f"the environment has no {text[4:]}")
-            return value
-        if text.startswith("file:"):
+        elif text.startswith("file:"):
+            source = text
             try:
-                return Path(os.path.expanduser(text[5:])).read_text().strip()
+                value = Path(os.path.expanduser(text[5:])).read_text(encoding="utf-8").strip()
             except (OSError, UnicodeDecodeError) as error:
                 self.fault(key, f"cannot read {text[5:]}: {getattr(error, 'strerror', None) or 'not text'}")
                 return ""
-        return text
+            if not value:
+                self.fault(key, f"{text[5:]} is empty")
+        if not _PRINTABLE.match(value):
+            self.fault(key, f"{source} must be one line of printable ASCII")
+            return ""
+        return value
 
 
-def _nearest(word: str, known: "tuple[str, ...] | list[str]") -> str:
+def nearest(word: str, known: "tuple[str, ...] | list[str]") -> str:
+    """`; did you mean X?` when a known word is near, else nothing."""
     near = difflib.get_close_matches(word, known, 1)
     return f"; did you mean {near[0]}?" if near else ""

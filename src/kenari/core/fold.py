@@ -12,10 +12,8 @@ from kenari.core.events import (
     Escaped,
     Event,
     Failure,
-    Foreign,
     Meter,
     Open,
-    Ping,
     Reason,
     Seal,
     Start,
@@ -60,37 +58,32 @@ class Fold:
     def add(self, events: Iterable[Event]) -> None:
         """Take the next events."""
         for event in events:
-            match event:
-                case Text() | Reason() | Args():
-                    self._pieces[event.index].append(event.delta)
-                    if isinstance(event, Text) and event.logprobs:
-                        self._blocks[event.index].logprobs.append(event.logprobs)
-                case Open():
-                    self._blocks[event.index] = Block(
-                        event.kind,
-                        b"",
-                        event.call_id,
-                        event.name,
-                        event.namespace,
-                        event.custom,
-                        [],
-                        [],
-                        event.raw,
-                    )
-                    self._pieces[event.index] = []
-                case Seal():
-                    self._blocks[event.index].seals.append(event)
-                case Meter():
-                    self.usage = event.usage
-                case Start():
-                    if event.usage is not None:
-                        self.usage = event.usage
-                case Stop():
-                    self.stop = event
-                case Failure():
-                    self.error = event.error
-                case Close() | Ping() | Foreign():
-                    pass
+            kind = type(event)
+            if kind is Text or kind is Reason or kind is Args:
+                self._pieces[event.index].append(event.delta)  # type: ignore[union-attr]
+                if isinstance(event, Text) and event.logprobs:
+                    self._blocks[event.index].logprobs.append(event.logprobs)
+            elif isinstance(event, Open):
+                self._blocks[event.index] = Block(
+                    event.kind,
+                    b"",
+                    event.call_id,
+                    event.name,
+                    event.namespace,
+                    event.custom,
+                    [],
+                    [],
+                    event.raw,
+                )
+                self._pieces[event.index] = []
+            elif isinstance(event, (Meter, Start)):
+                self.usage = event.usage or self.usage
+            elif isinstance(event, Seal):
+                self._blocks[event.index].seals.append(event)
+            elif isinstance(event, Stop):
+                self.stop = event
+            elif isinstance(event, Failure):
+                self.error = event.error
 
     def reply(self) -> Reply:
         """The whole answer. Raises the KenariError of a failed one, `stream_interrupted` where no finish was seen."""

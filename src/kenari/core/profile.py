@@ -45,7 +45,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     strict_tools: bool = True
     """The provider takes `strict` on function tools."""
     tool_choice_required: bool = True
-    """The provider takes `tool_choice: required`; else `auto` is sent."""
+    """The provider can be made to call a tool, any or a named one; else `auto` is sent."""
     response_format: Literal["json_schema", "json_object", "none"] = "json_schema"
     """The richest answer format the provider enforces itself."""
     image_urls: bool = True

@@ -13,14 +13,19 @@ import httptools
 from kenari.core.errors import KenariError
 from kenari.core.ports import Exchange
 from kenari.doors.exchange import HttpExchange
-from kenari.doors.limits import EdgeLimits, client_address
-from kenari.wire.inflate import CODINGS, CodingError, TooLargeError, inflate
+from kenari.doors.limits import (
+    EdgeLimits,
+    body_too_large,
+    client_address,
+    headers_too_large,
+    plain_body,
+    too_slow,
+)
+from kenari.wire.inflate import CODINGS
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 HIGH_WATER = 128 * 1024
 MAX_PIPELINED = 32
-THREAD_BYTES = 1024 * 1024
-"""Compressed bodies that are larger than this, coded or plain, are inflated in a thread, so that no stream waits."""
 LINGER_SECONDS = 2.0
 
 
@@ -153,17 +158,21 @@ class Connection(asyncio.Protocol):
 
     def on_url(self, url: bytes) -> None:
         """A piece of the target."""
+        if self._fault is not None:
+            return
         self._url += url
         if len(self._url) > self._edge.limits.max_head:
-            self._fault = _headers_too_large()
+            self._fault = headers_too_large()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header; after the body a trailer, which is counted and means nothing here."""
+        if self._fault is not None:
+            return
         self._header_count += 1
         self._head_size += len(name) + len(value) + 4
         limits = self._edge.limits
         if self._head_size > limits.max_head or self._header_count > limits.max_headers:
-            self._fault = _headers_too_large()
+            self._fault = headers_too_large()
             return
         if self._state == "body":
             return
@@ -178,7 +187,7 @@ class Connection(asyncio.Protocol):
         headers = self._headers
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length[:18]) > self._edge.limits.max_body:
-            self._fault = _too_large(self._edge.limits.max_body)
+            self._fault = body_too_large(self._edge.limits.max_body)
             return
         coding = headers.get(b"content-encoding", b"identity").strip().lower()
         if coding not in (b"identity", b"", *CODINGS):
@@ -193,7 +202,7 @@ class Connection(asyncio.Protocol):
             return
         self._size += len(data)
         if self._size > self._edge.limits.max_body:
-            self._fault = _too_large(self._edge.limits.max_body)
+            self._fault = body_too_large(self._edge.limits.max_body)
         elif self._pieces is not None:
             self._pieces += data
         elif self._body:
@@ -269,12 +278,12 @@ class Connection(asyncio.Protocol):
                 self._close()
         elif self._state == "head":
             if waited > limits.head_seconds:
-                self._refuse(_too_slow())
+                self._refuse(too_slow())
         else:
             silent = now - self._heard > limits.body_idle_seconds
             crawls = waited > limits.body_idle_seconds and self._size < waited * limits.body_rate
             if silent or crawls:
-                self._refuse(_too_slow())
+                self._refuse(too_slow())
 
     def _exchange(self) -> HttpExchange:
         method = "GET"
@@ -337,24 +346,10 @@ class Connection(asyncio.Protocol):
             self._edge.refuse(exchange, KenariError("internal_error", "something went wrong. send it again"))
 
     async def _inflate(self, exchange: HttpExchange, coding: bytes) -> None:
-        """Undo the body's coding, then serve. What turns out to be large is begun anew in a thread."""
-        limit = self._edge.limits.max_body
-        coded = exchange.body
         try:
-            small = len(coded) <= THREAD_BYTES
-            try:
-                plain = inflate(coding, coded, min(limit, THREAD_BYTES)) if small else None
-            except TooLargeError:
-                if limit <= THREAD_BYTES:
-                    raise
-                plain = None
-            exchange.body = await asyncio.to_thread(inflate, coding, coded, limit) if plain is None else plain
-        except TooLargeError:
-            self._edge.refuse(exchange, _too_large(limit))
-            return
-        except CodingError:
-            message = f"the body is not valid {coding.decode()}. send it again, or without content-encoding"
-            self._edge.refuse(exchange, KenariError("bad_request", message))
+            exchange.body = await plain_body(coding, exchange.body, self._edge.limits.max_body)
+        except KenariError as error:
+            self._edge.refuse(exchange, error)
             return
         if not exchange.gone:
             await self._edge.serve(exchange)
@@ -389,7 +384,7 @@ class Connection(asyncio.Protocol):
         """Bytes that brought no body: a long head, endless chunk extensions or trailers."""
         self._bare += size
         if self._bare > self._edge.limits.max_head and self._fault is None:
-            self._fault = _headers_too_large()
+            self._fault = headers_too_large()
 
     def _refuse(self, error: KenariError) -> None:
         """Answer a request that never became one, after the answers before it; then the connection ends."""
@@ -442,15 +437,3 @@ _HOP_HEADERS = (b"connection", b"upgrade", b"http2-settings", b"expect")
 def _is_new(task: asyncio.Task[None]) -> bool:
     coroutine = task.get_coro()
     return inspect.iscoroutine(coroutine) and inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED
-
-
-def _headers_too_large() -> KenariError:
-    return KenariError("headers_too_large", "the request's headers are too large or too many. send fewer")
-
-
-def _too_large(limit: int) -> KenariError:
-    return KenariError("request_too_large", f"the request body is larger than {limit} bytes. send less")
-
-
-def _too_slow() -> KenariError:
-    return KenariError("request_timeout", "the request came too slowly. send it again on a new connection")

@@ -1,11 +1,18 @@
-"""What a client of the inbound end may use, and whose address it has."""
+"""What a client of the inbound end may use, what it is told beyond that, and whose address it has."""
 
+import asyncio
 import ipaddress
 from typing import TypeAlias
 
 import msgspec
 
+from kenari.core.errors import KenariError
+from kenari.wire.inflate import CodingError, TooLargeError, inflate
+
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+THREAD_BYTES = 1024 * 1024
+"""Compressed bodies that are larger than this, coded or plain, are inflated in a thread, so that no stream waits."""
 
 
 class EdgeLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,3 +58,38 @@ def _is_in(address: str, networks: tuple[Network, ...]) -> bool:
     if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
         parsed = parsed.ipv4_mapped
     return any(parsed in network for network in networks)
+
+
+async def plain_body(coding: bytes, coded: bytes, limit: int) -> bytes:
+    """A body with its coding undone; what turns out to be large is begun anew in a thread.
+
+    Raises KenariError for a body that is larger than `limit` when plain, or is not what its coding says.
+    """
+    try:
+        if len(coded) <= THREAD_BYTES:
+            try:
+                return inflate(coding, coded, min(limit, THREAD_BYTES))
+            except TooLargeError:
+                if limit <= THREAD_BYTES:
+                    raise
+        return await asyncio.to_thread(inflate, coding, coded, limit)
+    except TooLargeError:
+        raise body_too_large(limit) from None
+    except CodingError:
+        message = f"the body is not valid {coding.decode()}. send it again, or without content-encoding"
+        raise KenariError("bad_request", message) from None
+
+
+def headers_too_large() -> KenariError:
+    """431."""
+    return KenariError("headers_too_large", "the request's headers are too large or too many. send fewer")
+
+
+def body_too_large(limit: int) -> KenariError:
+    """413."""
+    return KenariError("request_too_large", f"the request body is larger than {limit} bytes. send less")
+
+
+def too_slow() -> KenariError:
+    """408."""
+    return KenariError("request_timeout", "the request came too slowly. send it again on a new connection")

@@ -9,7 +9,7 @@ OVER   nothing more is heard
 from enum import Enum
 
 from kenari.core.errors import KenariError, interrupted
-from kenari.core.events import Args, Close, Event, Failure, Foreign, Meter, Open, Ping, Reason, Seal, Start, Stop, Text
+from kenari.core.events import Args, Close, Event, Failure, Meter, Open, Reason, Seal, Start, Stop, Text
 from kenari.core.request import ToolName
 from kenari.core.usage import Usage
 from kenari.dialects.failures import no_answer
@@ -86,26 +86,21 @@ class Gate:
         return out
 
     def _note(self, event: Event) -> None:
-        match event:
-            case Text() | Reason() | Args():
-                self.output_bytes += len(event.delta)
-                if event.delta:
-                    self._flow()
-            case Meter():
-                self.usage = event.usage
-            case Start():
-                self.usage = event.usage
-            case Stop():
+        """Count an event and see what it means for the phase. By exact type: this runs for each event."""
+        kind = type(event)
+        if kind in _CONTENT:
+            size = len(event.delta)  # type: ignore[union-attr]
+            self.output_bytes += size
+            if size:
                 self._flow()
-                self.stop = event
-                self.phase = Phase.DRAIN
-            case Seal():
-                self._flow()
-            case Close():
-                if event.index in self._calls:
-                    self._flow()
-            case Open() | Ping() | Foreign() | Failure():
-                pass
+        elif kind is Start or kind is Meter:
+            self.usage = event.usage or self.usage  # type: ignore[union-attr]
+        elif kind is Seal or (kind is Close and event.index in self._calls):  # type: ignore[union-attr]
+            self._flow()
+        elif isinstance(event, Stop):
+            self._flow()
+            self.stop = event
+            self.phase = Phase.DRAIN
 
     def _flow(self) -> None:
         if self.phase is Phase.HOLD:

@@ -1,37 +1,55 @@
 """Secrets that a node makes once and keeps beside its store, mode 0600 (F10, F11)."""
 
 import os
+import tempfile
 from pathlib import Path
 
-from kenari.keys.secrets import make_key
+from kenari.keys.secrets import PREFIX, make_key
 
 
 def load_or_make(path: Path, make: bytes) -> tuple[bytes, bool]:
     """The content of a secret file; made with `make` when it is not there. True when it was made now.
 
-    Raises OSError when it can be neither read nor made.
+    Raises OSError when it can be neither read nor made, or is empty: an empty secret would open everything.
     """
-    try:
-        return path.read_bytes().strip(), False
-    except FileNotFoundError:
-        pass
+    made = not path.exists() and _make(path, make)
+    content = path.read_bytes().strip()
+    if not content:
+        raise OSError(f"{path} is empty. delete it, and a new one is made")
+    return content, made
+
+
+def _make(path: Path, content: bytes) -> bool:
+    """Put a whole file in its place at once, readable by its owner only; False when another process was faster."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(make + b"\n")
-    return make, True
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(name, path)
+    except FileExistsError:
+        return False
+    finally:
+        os.unlink(name)
+    return True
 
 
 def root_secret(configured: str, folder: Path, entropy: bytes) -> bytes:
     """The one secret from which all keys are derived: configured, else `kenari.secret` beside the store."""
     if configured:
-        return configured.encode()
+        return configured.encode("utf-8", "surrogateescape")
     return load_or_make(folder / "kenari.secret", entropy.hex().encode())[0]
 
 
 def first_key(configured: str, folder: Path, entropy: bytes) -> tuple[str, bool]:
-    """The bootstrap key: configured, else `kenari.key` beside the store. True when it was made now, to be shown once."""
+    """The bootstrap key: configured, else `kenari.key` beside the store. True when it was made now, to be shown once.
+
+    Raises OSError."""
     if configured:
         return configured, False
     key, made = load_or_make(folder / "kenari.key", make_key(entropy).encode())
+    if not key.startswith(PREFIX.encode()) or not key.isascii():
+        raise OSError(f"{folder / 'kenari.key'} holds no key. delete it, and a new one is made")
     return key.decode(), made

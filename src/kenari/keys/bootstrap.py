@@ -12,11 +12,17 @@ class BootstrapKeys:
     """Keys in memory, by the SHA-256 of their secret: a look-up tells nothing of how much of a guess was right."""
 
     def __init__(self, secrets: dict[str, Caller]) -> None:
-        self._callers = {hashlib.sha256(secret.encode()).digest(): caller for secret, caller in secrets.items()}
+        self._callers = {
+            _digest(secret.encode("utf-8", "surrogateescape")): caller for secret, caller in secrets.items()
+        }
 
     def verify(self, secret: bytes) -> Caller | None:
         """The caller behind a secret."""
-        return self._callers.get(hashlib.sha256(secret).digest())
+        return self._callers.get(_digest(secret))
+
+
+def _digest(secret: bytes) -> bytes:
+    return hashlib.sha256(secret).digest()
 
 
 def identify(keys: Keys, headers: dict[bytes, bytes]) -> Caller:

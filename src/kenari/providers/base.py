@@ -37,28 +37,29 @@ def sign(provider: Provider, key: str, client_headers: Mapping[bytes, bytes], or
     """The header lines of a call. Client headers do not travel, except allowed beta names from one Messages end to the
     other (F4)."""
     profile = provider.profile
-    lines = [
-        "content-type: application/json",
-        f"user-agent: kenari/{VERSION}",
-        "accept: application/json, text/event-stream",
-    ]
+    fields = {
+        "content-type": "application/json",
+        "user-agent": f"kenari/{VERSION}",
+        "accept": "application/json, text/event-stream",
+    }
     auth = profile.auth or ("x-api-key" if provider.dialect == "messages" else "bearer")
     if key and auth == "bearer":
-        lines.append(f"authorization: Bearer {_line(key)}")
+        fields["authorization"] = f"Bearer {key}"
     elif key and auth == "x-api-key":
-        lines.append(f"x-api-key: {_line(key)}")
+        fields["x-api-key"] = key
     if provider.dialect == "messages":
-        lines.append(f"anthropic-version: {_line(profile.anthropic_version)}")
+        fields["anthropic-version"] = profile.anthropic_version
         betas = _betas(client_headers, profile.betas) if origin == "messages" else []
         if betas:
-            lines.append(f"anthropic-beta: {','.join(betas)}")
-    lines += [f"{_line(name).lower()}: {_line(value)}" for name, value in profile.headers.items()]
-    return "".join(f"{line}\r\n" for line in lines).encode("latin-1", "replace")
+            fields["anthropic-beta"] = ",".join(betas)
+    fields |= {_line(name).lower(): value for name, value in profile.headers.items()}  # the operator's word is last
+    return "".join(f"{name}: {_line(value)}\r\n" for name, value in fields.items()).encode("latin-1", "replace")
 
 
 def _betas(headers: Mapping[bytes, bytes], allowed: tuple[str, ...]) -> list[str]:
     asked = headers.get(b"anthropic-beta", b"").decode("latin-1").split(",")
-    return [name for name in (one.strip() for one in asked) if name in allowed and _BETA.match(name)]
+    wanted = dict.fromkeys(one.strip() for one in asked)
+    return [name for name in wanted if name in allowed and _BETA.match(name)]
 
 
 def _line(value: str) -> str:

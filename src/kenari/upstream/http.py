@@ -43,7 +43,7 @@ class HttpCall:
 
     def abort(self) -> None:
         """Close the connection at once; the receiver hears nothing more."""
-        self.over = True
+        self.finish()
         if self.task is not None:
             self.task.cancel()
         if self.connection is not None:
@@ -64,8 +64,13 @@ class HttpCall:
     def lose(self, error: KenariError) -> None:
         """Tell the receiver that the call failed, once."""
         if not self.over:
-            self.over = True
+            self.finish()
             self.receiver.on_lost(error)
+
+    def finish(self) -> None:
+        """Nothing more is heard of it."""
+        self.over = True
+        self.reopen = None  # it refers to this call: a cycle would keep the request's body
 
 
 class Connection(asyncio.Protocol):
@@ -81,6 +86,7 @@ class Connection(asyncio.Protocol):
         self._inflater: Inflater | None = None
         self._bodied = False
         self._complete = False
+        self._keeps = False  # it can carry another call after this answer
         self._used = False
         self._paused = False
         self.idle_since = 0.0
@@ -103,11 +109,15 @@ class Connection(asyncio.Protocol):
         try:
             parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self._note_fault(error)
-            if self._call is call and not self._complete:
-                self._break(KenariError("upstream_error", _BROKEN, elsewhere=True))
-            return
-        if not self._bodied and self._size > MAX_HEADERS and self._call is call:
+            self._keeps = False
+            if not self._complete:
+                self._note_fault(error)
+                if self._call is call:
+                    self._break(KenariError("upstream_error", _BROKEN, elsewhere=True))
+                return
+        if self._complete:
+            self._settle(call)
+        elif not self._bodied and self._size > MAX_HEADERS and self._call is call:
             self._break(KenariError("upstream_error", _BROKEN, elsewhere=True))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -168,8 +178,15 @@ class Connection(asyncio.Protocol):
 
     # -- httptools
 
+    def on_message_begin(self) -> None:
+        """An answer begins; one that nobody asked for makes the connection useless."""
+        if self._complete:
+            self._keeps = False
+
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header."""
+        """One header; trailers are not for us."""
+        if self._bodied:
+            return
         name = name.lower()
         self._headers[name] = self._headers[name] + b", " + value if name in self._headers else value
 
@@ -206,20 +223,26 @@ class Connection(asyncio.Protocol):
             return
         self._complete = True
         self._call = None
-        parser = self._parser
-        keeps = parser is not None and parser.should_keep_alive()
-        if keeps and self.usable:
+        self._keeps = self._parser is not None and self._parser.should_keep_alive()
+
+    def _settle(self, call: HttpCall) -> None:
+        """The answer is complete and all bytes that came with it are read: keep the connection or end it."""
+        self._complete = False
+        transport = self._transport
+        if self._keeps and transport is not None and self.usable and not transport.get_write_buffer_size():
             self.set_paused(False)
             self._used = True
             self._pool.put(self)
-        elif self._transport is not None:
-            self._transport.close()
+        else:
+            self.abort()
         self._finish(call)
 
     def _finish(self, call: HttpCall) -> None:
         call.connection = None
-        if not call.over:
-            call.over = True
+        if self._inflater is not None and not self._inflater.complete:
+            call.lose(_lost())
+        elif not call.over:
+            call.finish()
             call.receiver.on_end()
 
     def _note_fault(self, error: Exception) -> None:
@@ -286,10 +309,14 @@ class HttpUpstream:
             call.task = None
         if call.over:
             connection.abort()
-        else:
+        elif connection.usable:
             connection.send(call)
+        else:  # it was closed as soon as it stood
+            call.lose(KenariError("upstream_error", _UNREACHABLE, elsewhere=True))
 
     async def _dial(self, origin: Origin) -> Connection:
+        if origin.proxy.startswith("https:"):
+            raise OSError("TLS towards an egress proxy is not served")
         context = self._context(origin.ca) if origin.tls else None
         if origin.proxy and origin.tls:
             return await self._tunnel(origin, context)
@@ -302,18 +329,24 @@ class HttpUpstream:
     async def _tunnel(self, origin: Origin, context: ssl.SSLContext | None) -> Connection:
         """TLS through an egress proxy's CONNECT."""
         reader, writer = await asyncio.open_connection(origin.proxy_host, origin.proxy_port)
-        where = origin.authority.encode()
-        writer.write(b"CONNECT %b HTTP/1.1\r\nhost: %b\r\n%b\r\n" % (where, where, origin.proxy_auth))
-        head = await reader.readuntil(b"\r\n\r\n")
-        if head.split(b"\r\n", 1)[0].split(b" ")[1:2] != [b"200"]:
-            writer.close()
-            raise OSError("the proxy refused the tunnel")
-        connection = Connection(self._pool, origin)
-        transport = await self._loop.start_tls(
-            writer.transport, connection, context or ssl.create_default_context(), server_hostname=origin.host
-        )
-        if transport is None:
-            raise OSError("no TLS through the proxy")
+        try:
+            where = origin.place.encode()
+            writer.write(b"CONNECT %b HTTP/1.1\r\nhost: %b\r\n%b\r\n" % (where, where, origin.proxy_auth))
+            head = await reader.readuntil(b"\r\n\r\n")
+            if head.split(b"\r\n", 1)[0].split(b" ")[1:2] != [b"200"]:
+                raise OSError("the proxy refused the tunnel")
+            connection = Connection(self._pool, origin)
+            transport = await self._loop.start_tls(
+                writer.transport, connection, context or ssl.create_default_context(), server_hostname=origin.host
+            )
+            if transport is None:
+                raise OSError("no TLS through the proxy")
+        except (EOFError, asyncio.LimitOverrunError) as error:
+            writer.transport.abort()
+            raise OSError("the proxy did not answer the CONNECT") from error
+        except BaseException:  # cancelled too: the socket must not outlive the call
+            writer.transport.abort()
+            raise
         connection.connection_made(transport)
         return connection
 
@@ -348,8 +381,8 @@ def origin_of(parts: SplitResult, proxy: str, ca: str) -> Origin:
     host = parts.hostname or ""
     port = parts.port or (443 if tls else 80)
     shown = f"[{host}]" if ":" in host else host
-    authority = shown if port == (443 if tls else 80) and not proxy else f"{shown}:{port}"
-    through = urlsplit(proxy) if proxy else None
+    place = f"{shown}:{port}"
+    through = urlsplit(proxy if "://" in proxy else f"http://{proxy}") if proxy else None
     auth = b""
     if through is not None and through.username:
         credentials = f"{unquote(through.username)}:{unquote(through.password or '')}".encode()
@@ -358,7 +391,8 @@ def origin_of(parts: SplitResult, proxy: str, ca: str) -> Origin:
         tls=tls,
         host=host,
         port=port,
-        authority=authority,
+        place=place,
+        authority=shown if port == (443 if tls else 80) else place,
         ca=ca,
         proxy=proxy,
         proxy_host=(through.hostname or "") if through else "",

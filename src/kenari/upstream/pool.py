@@ -7,12 +7,16 @@ import msgspec
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a connection leads: scheme, host, port, and how it is reached."""
+    """Where a connection leads: scheme, host, port, and how it is reached.
+
+    `authority` is host and port as the host header names them, `place` the same with the port always.
+    """
 
     tls: bool
     host: str
     port: int
     authority: str
+    place: str
     ca: str = ""
     proxy: str = ""
     proxy_host: str = ""

@@ -44,8 +44,8 @@ class Inflater:
         self._coding = coding.strip().lower()
         if self._coding not in CODINGS:
             raise CodingError(self._coding.decode("latin-1")[:40])
-        self._window = {b"deflate": 0, b"gzip": 31, b"x-gzip": 31}.get(self._coding, 0)
-        self._held = b""  # of a deflate body whose kind is not known yet
+        self._window = 31 if self._coding in (b"gzip", b"x-gzip") else 0
+        self._held: bytes = b""  # of a deflate body whose kind is not known yet
         self._machine: _Machine | None = None
         self._begun = False
 

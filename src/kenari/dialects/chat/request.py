@@ -64,6 +64,7 @@ UNDERSTOOD = frozenset(
         "logit_bias",
     ]
 ) | frozenset(SAMPLING)
+_SIMPLE = frozenset(["model", "messages", "stream", "stream_options"])
 PRICED = frozenset(["service_tier", "speed", "web_search_options"])
 """Accepted and not sent on because they change the price (F4)."""
 IGNORED = PRICED | frozenset(["store", "metadata", "safety_identifier"])
@@ -77,13 +78,19 @@ def decode_request(body: bytes) -> Request:
     """The request of a chat client."""
     fields = Fields(jsonx.request_fields(body))
     model = fields.require_string("model", "the id of a model (see GET /v1/models)")
+    if fields.members.keys() <= _SIMPLE:  # most requests of programs: nothing else to look at
+        return Request(
+            origin="chat",
+            model=model,
+            turns=_turns(_messages(fields)),
+            fields=fields.members,
+            stream=fields.boolean("stream") or False,
+        )
     notices = [Notice(name, "it changes the price") for name in fields.members if name in PRICED and fields.get(name)]
     count = fields.integer("n", 0)
     if count is not None and count != 1:
         raise bad_request("n must be 1: send one request for each answer", "n")
-    messages = fields.elements("messages")
-    if not messages:
-        raise bad_request("messages is required and must be an array with at least one message", "messages")
+    messages = _messages(fields)
     tools = _tools(fields, notices)
     fields.child("logit_bias")
     fields.boolean("logprobs")
@@ -109,6 +116,14 @@ def decode_request(body: bytes) -> Request:
         extra=tuple(name for name in fields.members if name not in UNDERSTOOD and name not in IGNORED),
         notices=notices,
     )
+
+
+def _messages(fields: Fields) -> list[Raw]:
+    """The messages, raw; at least one."""
+    messages = fields.elements("messages")
+    if not messages:
+        raise bad_request("messages is required and must be an array with at least one message", "messages")
+    return messages
 
 
 def _cache_key(fields: Fields) -> str | None:

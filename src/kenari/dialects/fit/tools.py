@@ -33,7 +33,8 @@ def fit_tools(
     choice = request.tool_choice
     if choice is not None and choice.mode == "named":
         choice = _require_tool(choice, [*names.items()])
-    if choice is not None and choice.mode == "required" and not target.profile.tool_choice_required:
+    forced = choice is not None and choice.mode in ("required", "named")
+    if forced and not target.profile.tool_choice_required:
         notices.append(Notice("tool_choice", "this provider cannot be made to call a tool"))
         choice = ToolChoice("auto")
     return tools, choice if tools else None, names

@@ -4,6 +4,8 @@ Servers differ in almost everything but the names of events: with or without ind
 a summary or as text, what closes an item at its end or all at the end of the answer, arguments in pieces or at once.
 """
 
+from collections.abc import Callable
+
 from kenari.core.events import Args, Close, Escaped, Event, Failure, Meter, Open, Reason, Seal, Start, Stop, Text
 from kenari.core.grammar import mend
 from kenari.dialects.failures import failure_in_body, no_answer
@@ -41,14 +43,15 @@ class _Entry:
     """An output item under way. `block` is the index of its open block, None while it has none; `make` makes its deltas.
 
     `source` is the event that brought its last piece: a summary and the full text of one thought are not both told, so
-    reasoning stays with the first. `part` is the summary part under way. `over` is set by the item's end; nothing more is heard of it.
+    reasoning stays with the first. `part` is the summary part under way. `over` is set by the item's end; nothing more
+    is heard of it.
     """
 
     __slots__ = ("block", "halves", "item", "make", "over", "part", "said", "source")
 
     def __init__(self, item: Item) -> None:
         self.item = item
-        self.make: type[Text] | type[Reason] = Reason if item.type == "reasoning" else Text
+        self.make: Callable[[int, Escaped], Event] = Reason if item.type == "reasoning" else Text
         self.block: int | None = None
         self.halves: Halves | None = None
         self.over = False
@@ -80,19 +83,17 @@ class ResponsesDecoder:
             return []
         self._split = self._split or split
         entry = self._speaking
-        if entry is not None and event.type == entry.source and event.item_id == entry.item.id:
-            delta = bytes(event.delta)
-            if len(delta) > 2 and delta[:1] == b'"' and not self._split and (event.summary_index or 0) == entry.part:
-                return [entry.make(entry.block, delta[1:-1])]  # nearly always
+        if entry is not None and event.type == entry.source and entry.item.id == event.item_id and not self._split:
+            delta, block = bytes(event.delta), entry.block
+            if len(delta) > 2 and delta[:1] == b'"' and (event.summary_index or 0) == entry.part and block is not None:
+                return [entry.make(block, delta[1:-1])]  # nearly always
         out: list[Event] = []
         if not self._started:
             self._started = True
             out.append(Start())
         item_type = _TEXT_DELTAS.get(event.type)
         if item_type is not None:
-            entry = self._by_id.get(event.item_id or "")
-            if entry is None or entry.item.type != item_type:
-                entry = self._find(event, item_type) or self._add(Item(item_type, event.item_id), event.output_index)
+            entry = self._find(event, item_type) or self._add(Item(item_type, event.item_id), event.output_index)
             self._say(entry, inside(event.delta), event.type, event.summary_index or 0, out)
         else:
             self._take(event, frame.data, out)

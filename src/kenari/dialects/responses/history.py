@@ -1,11 +1,14 @@
 """Input items -> turns. Items of the assistant that follow each other are one turn, and so are results (B067)."""
 
+from collections.abc import Sequence
+
 from msgspec import Raw
 
 from kenari.core.events import Escaped
 from kenari.core.request import (
     CallPart,
     ImagePart,
+    Notice,
     Part,
     ReasoningPart,
     ResultPart,
@@ -23,6 +26,10 @@ _OUTPUTS = frozenset(
 )
 
 
+CARRIED = Raw(b"")
+"""The `raw` of a part whose item stands in `raw` of a part before it: one message item may have several parts."""
+
+
 class _Turns:
     """Collects items into turns."""
 
@@ -30,22 +37,23 @@ class _Turns:
         self.turns: list[Turn] = []
         self._run = ""  # what the last turn still takes: "assistant" items or "results"
 
-    def message(self, role: Role, parts: list[Part], item: Fields, raw: Raw) -> None:
+    def message(self, role: Role, parts: Sequence[Part], item: Fields, raw: Raw) -> None:
         """A message of a person or of the system."""
-        self.turns.append(Turn(role, parts, developer=item.string("role") == "developer", raw=raw, param=item.path))
+        developer = item.string("role") == "developer"
+        self.turns.append(Turn(role, list(parts), developer=developer, raw=raw, param=item.path))
         self._run = ""
 
-    def add(self, run: str, parts: list[Part], item: Fields) -> None:
+    def add(self, run: str, parts: Sequence[Part], item: Fields) -> None:
         """Parts of the assistant's turn, or results."""
         if self._run == run:
             self.turns[-1].parts += parts
         else:
-            self.turns.append(Turn("assistant" if run == "assistant" else "user", parts, param=item.path))
+            self.turns.append(Turn("assistant" if run == "assistant" else "user", list(parts), param=item.path))
             self._run = run
 
 
-def read_items(items: list[tuple[Raw, Fields]]) -> list[Turn]:
-    """The turns of a conversation. Unknown kinds are dropped (S140); D17 and D26 are the exceptions."""
+def read_items(items: list[tuple[Raw, Fields]], notices: list[Notice]) -> list[Turn]:
+    """The turns of a conversation. Unknown kinds are dropped and noted (S140, D9); D17 and D26 are the exceptions."""
     turns = _Turns()
     for raw, item in items:
         kind = item.string("type") or "message"
@@ -65,6 +73,8 @@ def read_items(items: list[tuple[Raw, Fields]]) -> list[Turn]:
                     "item_reference cannot be followed: nothing is kept here. set store: false "
                     "in your client so that it sends the items themselves",
                 )
+        elif kind != "additional_tools":
+            notices.append(Notice(kind[:64], "an input item of an unknown kind"))
     return turns.turns
 
 
@@ -77,14 +87,14 @@ def _message(item: Fields, raw: Raw, turns: _Turns) -> None:
             turns.message("user", _content(item, role), item, raw)
         case "assistant":
             parts = _content(item, role)
-            if len(parts) == 1 and isinstance(parts[0], TextPart):
-                parts[0].raw = raw
+            for position, part in enumerate(parts):
+                part.raw = raw if position == 0 else CARRIED
             turns.add("assistant", parts, item)
         case _:
             raise item.fault("role", "must be system, developer, user or assistant")
 
 
-def _content(item: Fields, role: str) -> list[Part]:
+def _content(item: Fields, role: str) -> list[TextPart | ImagePart]:
     raw = item.get("content")
     if raw is None:
         if role == "assistant":
@@ -94,13 +104,13 @@ def _content(item: Fields, role: str) -> list[Part]:
         return [TextPart(jsonx.unquoted(raw))]
     if jsonx.kind(raw) != "array":
         raise item.fault("content", "must be a string or an array of parts")
-    parts: list[Part] = []
+    parts: list[TextPart | ImagePart] = []
     for _, part in item.children("content"):
         parts += _part(part, role)
     return parts
 
 
-def _part(part: Fields, role: str) -> list[Part]:
+def _part(part: Fields, role: str) -> list[TextPart | ImagePart]:
     """S142-S146."""
     kind = part.string("type")
     if kind in _TEXT:
@@ -157,7 +167,7 @@ def _texts(item: Fields, name: str) -> Escaped:
         return b""
     if jsonx.kind(raw) == "string":
         return jsonx.unquoted(raw)
-    return b"".join(part.escaped("text") or b"" for _, part in item.children(name))
+    return b"\\n\\n".join(text for _, part in item.children(name) if (text := part.escaped("text")))
 
 
 def _call(kind: str, item: Fields, raw: Raw) -> CallPart:

@@ -40,7 +40,7 @@ def encode_request(request: Request, profile: Profile) -> bytes:
             out["instructions"] = jsonx.quoted_raw(b"\\n\\n".join(texts))
         turns = turns[lead:]
     out["input"] = _input(request, turns, same)
-    _add_tools(out, request, same)
+    _add_tools(out, request, profile, same)
     if request.max_output is not None:
         out["max_output_tokens"] = request.max_output
     out |= {name: raw for name, raw in request.sampling.items() if name in ("temperature", "top_p")}
@@ -61,14 +61,17 @@ def encode_request(request: Request, profile: Profile) -> bytes:
 def _text(request: Request, same: bool) -> Any:
     """`text`: the client's verbosity, or the answer's format."""
     raw = request.fields.get("text") if same else None
-    if raw is not None and jsonx.kind(raw) == "object" and "verbosity" in jsonx.members(raw):
-        return {"verbosity": jsonx.members(raw)["verbosity"]}
+    if raw is not None and jsonx.kind(raw) == "object":
+        verbosity = jsonx.members(raw).get("verbosity")
+        return {"verbosity": verbosity} if verbosity is not None and jsonx.kind(verbosity) == "string" else None
     wanted = request.format
     if wanted is None:
         return None
     if wanted.kind == "json_object":
         return {"format": {"type": "json_object"}}
-    schema: dict[str, Any] = {"type": "json_schema", "name": wanted.name, "schema": wanted.schema}
+    schema: dict[str, Any] = {"type": "json_schema", "name": wanted.name, "schema": wanted.schema or {}}
+    if wanted.description is not None:
+        schema["description"] = jsonx.quoted_raw(wanted.description)
     if wanted.strict is not None:
         schema["strict"] = wanted.strict
     return {"format": schema}
@@ -93,9 +96,10 @@ def _items(turn: Turn, same: bool) -> list[Any]:
     content: list[Part] = []
     for part in turn.parts:
         if isinstance(part, (TextPart, ImagePart, FilePart)):
-            if same and isinstance(part, TextPart) and part.raw is not None:
+            if same and part.raw is not None:
                 _flush(out, content, turn)
-                out.append(part.raw)
+                if len(part.raw):  # else its item went out with the part before
+                    out.append(part.raw)
             else:
                 content.append(part)
             continue
@@ -107,7 +111,7 @@ def _items(turn: Turn, same: bool) -> list[Any]:
 
 def _flush(out: list[Any], content: list[Part], turn: Turn) -> None:
     if content:
-        role = turn.role if turn.role != "system" else "developer"
+        role = "developer" if turn.developer else turn.role
         out.append({"type": "message", "role": role, "content": [_part(part, turn.role) for part in content]})
         content.clear()
 
@@ -145,7 +149,8 @@ def _output(part: ResultPart) -> Any:
     if len(texts) == len(part.parts):
         text = b"\\n".join(texts)
         return jsonx.quoted_raw(b"Error: " + text if part.is_error else text)
-    return [_part(inner, "user") for inner in part.parts]
+    failed = [{"type": "input_text", "text": "Error:"}] if part.is_error else []
+    return failed + [_part(inner, "user") for inner in part.parts]
 
 
 def _part(part: Part, role: str) -> Any:
@@ -162,6 +167,8 @@ def _part(part: Part, role: str) -> Any:
             image["detail"] = part.detail or "auto"
             return image
         case FilePart():
+            if part.url:
+                return {"type": "input_file", "file_url": jsonx.quoted_raw(part.url)}
             data = b"data:" + part.media_type.encode() + b";base64," + part.data
             name = part.filename or b"document"
             return {"type": "input_file", "filename": jsonx.quoted_raw(name), "file_data": jsonx.quoted_raw(data)}
@@ -169,25 +176,24 @@ def _part(part: Part, role: str) -> Any:
             raise TypeError(f"{type(part).__name__} is no content part")
 
 
-def _add_tools(out: dict[str, Any], request: Request, same: bool) -> None:
+def _add_tools(out: dict[str, Any], request: Request, profile: Profile, same: bool) -> None:
     if not request.tools:
         return
-    out["tools"] = [tool.raw if same and tool.raw is not None else _tool(tool) for tool in request.tools]
+    strict = profile.strict_tools
+    out["tools"] = [tool.raw if same and tool.raw is not None else _tool(tool, strict) for tool in request.tools]
     choice = request.tool_choice
     if choice is not None:
-        renamed = choice.mode == "named" and request.names[choice.name].name != choice.name
-        if same and not renamed:
-            out["tool_choice"] = request.fields["tool_choice"]
-        else:
-            out["tool_choice"] = {"type": "function", "name": choice.name} if choice.mode == "named" else choice.mode
+        out["tool_choice"] = {"type": "function", "name": choice.name} if choice.mode == "named" else choice.mode
     if request.parallel is not None:
         out["parallel_tool_calls"] = request.parallel
 
 
-def _tool(tool: Tool) -> dict[str, Any]:
+def _tool(tool: Tool, strict: bool) -> dict[str, Any]:
+    """A function tool. The format's own default for `strict` is true, which a schema made for others fails."""
     out: dict[str, Any] = {"type": "function", "name": tool.name}
     if tool.description is not None:
         out["description"] = jsonx.quoted_raw(tool.description)
     out["parameters"] = tool.schema if tool.schema is not None else Raw(b'{"type":"object","properties":{}}')
-    out["strict"] = tool.strict if tool.strict is not None else False
+    if strict:
+        out["strict"] = tool.strict or False
     return out

@@ -24,7 +24,7 @@ def decode_request(body: bytes) -> Request:
         )
     _check_text(fields)
     notices: list[Notice] = []
-    tools = _tools(fields, notices)
+    tools = _read_tools(fields, notices)
     turns = _turns(fields, tools, notices)
     return Request(
         origin="responses",
@@ -65,7 +65,7 @@ def _turns(fields: Fields, tools: list[Tool], notices: list[Notice]) -> list[Tur
         if item.string("type") in ("additional_tools", "tool_search_output"):
             _merge(tools, _read_tools(item, notices))
         listed.append((raw, item))
-    return turns + read_items(listed)
+    return turns + read_items(listed, notices)
 
 
 def _check_text(fields: Fields) -> None:
@@ -78,10 +78,6 @@ def _check_text(fields: Fields) -> None:
             "response_format",
             "text.format",
         )
-
-
-def _tools(fields: Fields, notices: list[Notice]) -> list[Tool]:
-    return _read_tools(fields, notices)
 
 
 def _merge(tools: list[Tool], more: list[Tool]) -> None:
@@ -97,18 +93,23 @@ def _read_tools(fields: Fields, notices: list[Notice], namespace: str | None = N
         match kind:
             case "function":
                 tools.append(_function(tool, raw, namespace))
-            case "namespace":
+            case "namespace" if namespace is None:
                 tools += _read_tools(tool, notices, tool.require_string("name", "the container's name"))
-            case "custom":
-                name = tool.require_string("name", "the tool's name")
+            case "custom" if name := _name(tool):
                 tools.append(Tool(name, tool.escaped("description"), namespace=namespace, custom=True))
             case None:
                 raise tool.fault("type", "is required")
             case _:
                 if kind.startswith("kenari:"):
                     raise unknown_server_tool(kind, tool.at("type"))
-                notices.append(Notice(kind))
+                notices.append(Notice(kind[:64], "a tool of a kind that is not served here"))
     return tools
+
+
+def _name(tool: Fields) -> str | None:
+    """The name of a tool that may be dropped without error (S117), so that a wrong one is none."""
+    raw = tool.get("name")
+    return tool.string("name") if raw is not None and jsonx.kind(raw) == "string" else None
 
 
 def _function(tool: Fields, raw: Raw, namespace: str | None) -> Tool:
