@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from kenari.core.events import Event
 from kenari.core.fold import Fold, Reply, fold, unfold
 from kenari.core.grammar import Grammar, check
@@ -16,7 +17,6 @@ from kenari.dialects.fit import Target, fit
 from kenari.dialects.registry import DIALECTS
 from kenari.wire import jsonx
 from kenari.wire.sse import Frames
-
 from tests.strategies import cuts, request_body, streams
 
 NAMES = tuple(DIALECTS)

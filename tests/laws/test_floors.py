@@ -56,7 +56,7 @@ def test_imports_go_down(path: Path) -> None:
                 formats = {"chat", "messages", "responses"}
                 assert not (mine in formats and theirs in formats and mine != theirs), f"{path.name} imports {module}"
             continue
-        assert FLOORS[other] < FLOORS[room] or FLOORS[room] == 5 > FLOORS[other] - 1 and other in ("keys",), (
+        assert FLOORS[other] < FLOORS[room] or (FLOORS[room] == 5 > FLOORS[other] - 1 and other in ("keys",)), (
             f"{path.relative_to(ROOT)} (floor {FLOORS[room]}) imports {module} (floor {FLOORS[other]})"
         )
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
+
 from kenari.catalog.models import Catalog, Model, TargetRef
 from kenari.core.errors import KenariError, interrupted
 from kenari.core.ids import Envelopes

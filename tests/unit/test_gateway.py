@@ -20,6 +20,7 @@ from gateway_kit import (
     error,
     plain,
 )
+
 from kenari.core.errors import INTERRUPTED, KenariError
 from kenari.core.profile import Profile
 

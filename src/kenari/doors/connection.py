@@ -4,9 +4,7 @@ import asyncio
 import inspect
 from collections import deque
 from collections.abc import Coroutine
-from functools import partial
 from typing import Any, Protocol, cast
-from urllib.parse import unquote
 
 import httptools
 
@@ -18,14 +16,19 @@ from kenari.doors.limits import (
     body_too_large,
     client_address,
     headers_too_large,
+    malformed,
+    our_fault,
     plain_body,
     too_slow,
 )
+from kenari.wire.http1 import CONTINUE, has_body, is_plainly_framed, split_target, without_upgrade
 from kenari.wire.inflate import CODINGS
 
-CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 HIGH_WATER = 128 * 1024
 MAX_PIPELINED = 32
+FEW_WAITING = 4
+FEW_BYTES = 64 * 1024
+"""Behind the request that is being answered this much may wait while reading goes on; only who reads sees a client go."""
 LINGER_SECONDS = 2.0
 
 
@@ -70,6 +73,8 @@ class Connection(asyncio.Protocol):
         self._task: asyncio.Task[None] | None = None
         self._lingers = 0.0  # the connection ends, at the latest then; until then bytes are thrown away
         self._refusal: KenariError | None = None  # what the last of `_waiting` will be told
+        self._deaf = False  # nothing of what still comes is a request
+        self._came = 0  # at most so much is the head that is being read
         self._fresh = False  # a request began in the bytes that came last
         self._reading_paused = False
         self._write_paused = False
@@ -81,7 +86,8 @@ class Connection(asyncio.Protocol):
         """Make ready for the next request's head."""
         self._url = b""
         self._headers: dict[bytes, bytes] = {}
-        self._head_size = self._header_count = self._bare = 0
+        self._lines: list[tuple[bytes, bytes]] = []  # of the head and then of the trailer, as they come
+        self._bare = 0
         self._state = "idle"
         self._body = b""
         self._pieces: bytearray | None = None  # of a body that came in several
@@ -103,24 +109,24 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Bytes of a request, or of several."""
         self._heard = self._edge.loop.time()
-        if self._lingers or self._refusal is not None:
+        if self._lingers or self._deaf:
             return
         size, self._fresh = self._size, False
+        self._came = len(data) + (self._came if self._state != "idle" else 0)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             self._pass_upgrade(data[int(upgrade.args[0]) :])
         except httptools.HttpParserCallbackError as error:
             self._edge.fault(error.__context__ or error)
-            self._fault = KenariError("internal_error", "something went wrong. send it again")
+            self._fault = our_fault()
         except httptools.HttpParserError:
-            if self._fault is None:
-                self._fault = KenariError("bad_request", "the HTTP request is malformed. send plain HTTP/1.1")
-        if self._state != "idle" and self._size == size and not self._fresh:
-            self._count_bare(len(data))
+            self._fault = self._fault or malformed()
+        if self._state != "idle":
+            self._count_bare(0 if self._fresh or self._size != size else len(data))
         if self._fault is not None:
             self._refuse(self._fault)
-        elif self._waiting:
+        elif self._waiting and self._has_enough():
             self._pause_reading()
 
     def eof_received(self) -> bool:
@@ -166,34 +172,29 @@ class Connection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header; after the body a trailer, which is counted and means nothing here."""
-        if self._fault is not None:
-            return
-        self._header_count += 1
-        self._head_size += len(name) + len(value) + 4
-        limits = self._edge.limits
-        if self._head_size > limits.max_head or self._header_count > limits.max_headers:
-            self._fault = headers_too_large()
-            return
-        if self._state == "body":
-            return
-        name = name.lower()
-        self._headers[name] = self._headers[name] + b", " + value if name in self._headers else value
+        self._lines.append((name, value))
 
     def on_headers_complete(self) -> None:
         """The head is whole: refuse a body that cannot be taken before it comes."""
         if self._fault is not None:
             return
         self._state, self._since = "body", self._heard
-        headers = self._headers
-        length = headers.get(b"content-length", b"0")
-        if length.isdigit() and int(length[:18]) > self._edge.limits.max_body:
-            self._fault = body_too_large(self._edge.limits.max_body)
+        limits = self._edge.limits
+        if len(self._lines) > limits.max_headers:
+            self._fault = headers_too_large()
             return
-        coding = headers.get(b"content-encoding", b"identity").strip().lower()
-        if coding not in (b"identity", b"", *CODINGS):
+        headers = self._headers = {name.lower(): value for name, value in self._lines}
+        if len(headers) != len(self._lines):
+            headers = self._headers = _joined(self._lines)
+        if self._came > limits.max_head and self._head_size() > limits.max_head:
+            self._fault = headers_too_large()
+        elif b"content-length" in headers and int(headers[b"content-length"][:18]) > limits.max_body:
+            self._fault = body_too_large(limits.max_body)
+        elif b"content-encoding" in headers and _coding(headers) not in (b"", *CODINGS):
             self._fault = KenariError("unsupported_media_type", "content-encoding must be gzip, deflate or zstd")
-            return
-        if b"expect" in headers and self._current is None and not self._waiting:
+        elif not is_plainly_framed(headers):
+            self._fault = KenariError("bad_request", "transfer-encoding must be chunked and nothing else")
+        elif b"expect" in headers and self._current is None and not self._waiting:
             self._continue()
 
     def on_body(self, data: bytes) -> None:
@@ -215,8 +216,8 @@ class Connection(asyncio.Protocol):
         """A request is whole."""
         if self._fault is not None or self._lingers:
             return
-        if b"upgrade" in self._headers and self._awaits_body():
-            return
+        if b"upgrade" in self._headers and self._parser.should_upgrade() and has_body(self._headers):
+            return  # the parser ends it with its head; the body is still to come (`_pass_upgrade`)
         exchange = self._exchange()
         exchange.body = self._body if self._pieces is None else bytes(self._pieces)
         self._reset()
@@ -286,28 +287,17 @@ class Connection(asyncio.Protocol):
                 self._refuse(too_slow())
 
     def _exchange(self) -> HttpExchange:
-        method = "GET"
-        path, query = "", ""
-        try:
-            method = self._parser.get_method().decode("latin-1")
-            parsed = httptools.parse_url(self._url)
-            path = (parsed.path or b"/").decode("latin-1")
-            query = (parsed.query or b"").decode("latin-1")
-        except (httptools.HttpParserError, AttributeError):
-            path = self._url.decode("latin-1").partition("?")[0]
-        if "%" in path:
-            path = unquote(path, errors="replace")
-        exchange = HttpExchange(self, method, path, query, self._headers)
-        exchange.http10 = self._parser.get_http_version() != "1.1"
-        exchange.keeps = self._parser.should_keep_alive() and not exchange.http10 and not self._edge.draining
-        exchange.peer = self._address()
+        parser, headers = self._parser, self._headers
+        path, query = split_target(self._url)
+        exchange = HttpExchange(self, parser.get_method().decode(), path, query, headers)
+        keeps = parser.should_keep_alive()
+        if not keeps or b"connection" in headers:  # else it is 1.1, which need not be asked for
+            exchange.http10 = parser.get_http_version() != "1.1"
+        exchange.keeps = keeps and not exchange.http10 and not self._edge.draining
+        trusted = self._edge.limits.trusted_proxies
+        peer = self._peer
+        exchange.peer = client_address(peer, headers.get(b"x-forwarded-for", b""), trusted) if trusted else peer
         return exchange
-
-    def _address(self) -> str:
-        limits = self._edge.limits
-        if not limits.trusted_proxies:
-            return self._peer
-        return client_address(self._peer, self._headers.get(b"x-forwarded-for", b""), limits.trusted_proxies)
 
     def _next(self) -> None:
         """The answer before is out: the next request that waits, and reading on behind the last one."""
@@ -324,35 +314,45 @@ class Connection(asyncio.Protocol):
         if self._refusal is not None and not self._waiting:
             self._answer_refusal(exchange, self._refusal)
             return
-        coding = exchange.headers.get(b"content-encoding", b"identity").strip().lower()
-        if coding in CODINGS:
-            task = self._edge.loop.create_task(self._inflate(exchange, coding))
-        else:
-            task = self._edge.loop.create_task(self._edge.serve(exchange))
-        self._task = task
-        task.add_done_callback(partial(self._ended, exchange))
+        self._task = self._edge.loop.create_task(self._run(exchange))
 
-    def _ended(self, exchange: HttpExchange, task: asyncio.Task[None]) -> None:
-        """A request's task is over; what it let through, or left unanswered, is our fault."""
-        cancelled = task.cancelled()
-        error = None if cancelled else task.exception()
-        if error is not None:
+    async def _run(self, exchange: HttpExchange) -> None:
+        """A request's task. What it lets through, or leaves unanswered, is our fault."""
+        try:
+            if b"content-encoding" in exchange.headers and not await self._inflate(exchange):
+                return
+            await self._edge.serve(exchange)
+        except Exception as error:  # noqa: BLE001 - whatever it is: the client is told and the next one is served
             self._edge.fault(error)
+        except BaseException:
+            exchange.abort()
+            raise
         if exchange.done or exchange.gone:
             return
-        if exchange.begun or cancelled:
+        if exchange.begun:
             exchange.abort()
         else:
-            self._edge.refuse(exchange, KenariError("internal_error", "something went wrong. send it again"))
+            self._tell(exchange, our_fault())
 
-    async def _inflate(self, exchange: HttpExchange, coding: bytes) -> None:
+    async def _inflate(self, exchange: HttpExchange) -> bool:
+        """Undo the body's coding. False when that was the end of the request."""
+        coding = _coding(exchange.headers)
+        if not coding:
+            return True
         try:
             exchange.body = await plain_body(coding, exchange.body, self._edge.limits.max_body)
         except KenariError as error:
+            self._tell(exchange, error)
+            return False
+        return not exchange.gone
+
+    def _tell(self, exchange: HttpExchange, error: KenariError) -> None:
+        """Refuse; a refusal that fails, or says nothing, must not leave the client waiting, nor stop the ticker."""
+        try:
             self._edge.refuse(exchange, error)
-            return
-        if not exchange.gone:
-            await self._edge.serve(exchange)
+        except Exception as fault:  # noqa: BLE001 - see above
+            self._edge.fault(fault)
+        exchange.abort()  # nothing, when it was answered
 
     def _continue(self) -> None:
         """The client waits for leave to send its body."""
@@ -360,37 +360,42 @@ class Connection(asyncio.Protocol):
         if expected and self._transport is not None and self._parser.get_http_version() == "1.1":
             self._transport.write(CONTINUE)
 
-    def _awaits_body(self) -> bool:
-        """The parser ends a request that wants an upgrade with its head; its body is still to come."""
-        headers = self._headers
-        framed = b"transfer-encoding" in headers or headers.get(b"content-length", b"0").strip(b"0") != b""
-        return framed and not self._size and b"upgrade" in headers.get(b"connection", b"").lower()
-
     def _pass_upgrade(self, rest: bytes) -> None:
         """Nothing is upgraded here: a request that asks for it is one like any other, and its body is read."""
         if self._fault is not None:
             return
+        parser, self._parser = self._parser, httptools.HttpRequestParser(self)
+        if parser.get_method() == b"CONNECT":  # what follows is meant for somebody else
+            self._deaf = True
+            return
         head = b""
         if self._state == "body":  # its body follows: read the request again without the wish
-            lines = [b"%b: %b\r\n" % pair for pair in self._headers.items() if pair[0] not in _HOP_HEADERS]
-            version = self._parser.get_http_version().encode()
-            head = b"%b %b HTTP/%b\r\n%b\r\n" % (self._parser.get_method(), self._url, version, b"".join(lines))
+            head = without_upgrade(parser.get_method(), self._url, parser.get_http_version(), self._headers)
             self._reset()
-        self._parser = httptools.HttpRequestParser(self)
         if head or rest:
             self.data_received(head + rest)
 
+    def _head_size(self) -> int:
+        return len(self._url) + sum(len(name) + len(value) + 4 for name, value in self._lines)
+
     def _count_bare(self, size: int) -> None:
-        """Bytes that brought no body: a long head, endless chunk extensions or trailers."""
+        """Bytes that brought no body: a long head, endless chunk extensions or trailers; and lines of both."""
         self._bare += size
-        if self._bare > self._edge.limits.max_head and self._fault is None:
+        limits = self._edge.limits
+        if self._fault is None and (self._bare > limits.max_head or len(self._lines) > limits.max_headers):
             self._fault = headers_too_large()
+
+    def _has_enough(self) -> bool:
+        """So much waits that no more is read, although then nothing is heard of the client's going."""
+        held = self._size + sum(len(exchange.body) for exchange in self._waiting)
+        return len(self._waiting) >= FEW_WAITING or held > FEW_BYTES
 
     def _refuse(self, error: KenariError) -> None:
         """Answer a request that never became one, after the answers before it; then the connection ends."""
         if self._lingers or self._refusal is not None or self._transport is None:
             return
         self._body, self._pieces = b"", None
+        self._deaf = True
         exchange = self._exchange()
         exchange.keeps = False
         if self._current is not None or self._waiting:
@@ -403,9 +408,9 @@ class Connection(asyncio.Protocol):
     def _answer_refusal(self, exchange: HttpExchange, error: KenariError) -> None:
         """Answer, end our side, and let the client send for a while yet, so that it reads the answer."""
         self._lingers = self._edge.loop.time() + LINGER_SECONDS
-        self._edge.refuse(exchange, error)
+        self._tell(exchange, error)
         transport = self._transport
-        if transport is not None and transport.can_write_eof():
+        if transport is not None and not transport.is_closing() and transport.can_write_eof():
             transport.write_eof()
 
     def _close(self) -> None:
@@ -431,7 +436,18 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
 
-_HOP_HEADERS = (b"connection", b"upgrade", b"http2-settings", b"expect")
+def _coding(headers: dict[bytes, bytes]) -> bytes:
+    """The body's content coding, empty when it has none."""
+    coding = headers[b"content-encoding"].strip().lower()
+    return b"" if coding == b"identity" else coding
+
+
+def _joined(lines: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """Headers of which some are repeated."""
+    values: dict[bytes, list[bytes]] = {}
+    for name, value in lines:
+        values.setdefault(name.lower(), []).append(value)
+    return {name: b", ".join(several) for name, several in values.items()}
 
 
 def _is_new(task: asyncio.Task[None]) -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import traceback
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias
 
@@ -86,8 +87,11 @@ class Edge:
             self._ticker = None
 
     def fault(self, error: BaseException) -> None:
-        """An error that a request's task let through."""
-        _log.error("a request failed with %s", type(error).__name__)
+        """An error that a request let through: its kind and where it arose, never its words, which may hold content."""
+        where = "nowhere"
+        for frame, line in traceback.walk_tb(error.__traceback__):
+            where = f"{frame.f_code.co_qualname}:{line}"
+        _log.error("a request failed with %s at %s", type(error).__name__, where)
 
     def _tick(self) -> None:
         self._ticker = None

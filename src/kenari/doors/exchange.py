@@ -2,12 +2,10 @@
 
 import os
 import time
-from http import HTTPStatus
 from typing import Protocol
 
 from kenari.core.ports import Watcher
-
-_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
+from kenari.wire.http1 import LAST_CHUNK, chunk, status_line
 
 
 class Wire(Protocol):
@@ -75,11 +73,12 @@ class HttpExchange:
         """The whole answer in one write; nothing when the client has gone or was already answered."""
         if self.gone or self._begun or self._done:
             return
-        self._begun = True
-        length = b"content-length: %d\r\n" % len(body) if status != 204 else b""
-        head = self._head(status, headers) + length + b"\r\n"
+        self._begun = self._done = True
+        self.watcher = None
+        length = b"content-length: %d\r\n\r\n" % len(body) if status != 204 else b"\r\n"
+        head = self._head(status, headers) + length
         self._wire.send(head if self.method == "HEAD" else head + body)
-        self.end()
+        self._wire.answered(self)
 
     def begin(self, status: int, headers: bytes) -> None:
         """The head of a streamed answer: chunked, for HTTP/1.0 delimited by the end of the connection (F13)."""
@@ -100,7 +99,7 @@ class HttpExchange:
         """The next bytes, with their chunk's frame in the same write."""
         if self.gone or self._done or not data:
             return
-        self._wire.send(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+        self._wire.send(chunk(data) if self._chunked else data)
 
     def end(self) -> None:
         """The answer is complete."""
@@ -109,7 +108,7 @@ class HttpExchange:
         self._done = True
         self.watcher = None
         if self._chunked:
-            self._wire.send(b"0\r\n\r\n")
+            self._wire.send(LAST_CHUNK)
         self._wire.answered(self)
 
     def abort(self) -> None:
@@ -130,9 +129,8 @@ class HttpExchange:
             watcher.on_gone()
 
     def _head(self, status: int, headers: bytes) -> bytes:
-        line = _LINES.get(status) or b"HTTP/1.1 %d Status\r\n" % status
         alive = b"" if self.keeps and not self.http10 else b"connection: close\r\n"
-        return line + _date() + alive + headers + self.extra_headers
+        return status_line(status) + _date() + alive + headers + self.extra_headers
 
 
 _known: tuple[int, bytes] = (0, b"")

@@ -90,6 +90,16 @@ def body_too_large(limit: int) -> KenariError:
     return KenariError("request_too_large", f"the request body is larger than {limit} bytes. send less")
 
 
+def malformed() -> KenariError:
+    """400."""
+    return KenariError("bad_request", "the HTTP request is malformed. send plain HTTP/1.1")
+
+
+def our_fault() -> KenariError:
+    """500."""
+    return KenariError("internal_error", "something went wrong. send it again")
+
+
 def too_slow() -> KenariError:
     """408."""
     return KenariError("request_timeout", "the request came too slowly. send it again on a new connection")

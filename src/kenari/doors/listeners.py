@@ -9,21 +9,35 @@ import stat
 from kenari.doors.edge import Edge
 
 BACKLOG = 4096
+HANDSHAKE_SECONDS = 15.0
+"""A client that does not finish its TLS handshake has no connection yet that the edge could time."""
 
 
-async def listen(edge: Edge, address: str, tls: ssl.SSLContext | None = None) -> str:
+async def listen(edge: Edge, address: str, tls: ssl.SSLContext | None = None, shared: bool = False) -> str:
     """Listen on `host:port`, `[::1]:port` or `unix:/path`; the address clients can use, with the real port.
 
+    A `shared` port may be had by several processes at once (SO_REUSEPORT): the kernel spreads connections over them.
     Raises OSError when the address cannot be had.
     """
     loop = asyncio.get_running_loop()
+    patience = HANDSHAKE_SECONDS if tls is not None else None
     if address.startswith("unix:"):
         path = address.removeprefix("unix:")
         _remove_stale(path)
-        edge.add_server(await loop.create_unix_server(edge, path, ssl=tls, backlog=BACKLOG))
+        edge.add_server(
+            await loop.create_unix_server(edge, path, ssl=tls, backlog=BACKLOG, ssl_handshake_timeout=patience)
+        )
         return address
     host, _, port = address.rpartition(":")
-    server = await loop.create_server(edge, host.strip("[]") or None, int(port), ssl=tls, backlog=BACKLOG)
+    server = await loop.create_server(
+        edge,
+        host.strip("[]") or None,
+        int(port),
+        ssl=tls,
+        backlog=BACKLOG,
+        reuse_port=shared or None,
+        ssl_handshake_timeout=patience,
+    )
     edge.add_server(server)
     chosen: int = server.sockets[0].getsockname()[1]
     return f"{host}:{chosen}"
