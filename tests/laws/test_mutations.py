@@ -12,6 +12,7 @@ import test_responses as responses
 
 from kenari.core.errors import KINDS, KenariError, Kind
 from kenari.core.events import Event, Stop
+from kenari.core.profile import Profile
 from kenari.core.request import Notice, Turn
 from kenari.core.usage import Usage
 
@@ -40,9 +41,9 @@ def orphan_result() -> None:
     assert all(message["role"] == "user" for message in rig.upstream.sent[0]["messages"])
 
 
-def late_system_to_a_messages_provider() -> None:
-    """D12, S139: a later system text comes from the user."""
-    rig = kit.Rig(kit.error(400, "x"), dialect="messages")
+def late_system_where_only_the_first_is_taken() -> None:
+    """D12: a later system text comes from the user where a provider takes them only in front."""
+    rig = kit.Rig(kit.GOOD, profile=Profile(system_first_only=True))
     history = [{"role": "user", "content": "x"}, {"role": "system", "content": "y"}, {"role": "user", "content": "z"}]
     rig.ask("chat", messages=history)
     assert {message["role"] for message in rig.upstream.sent[0]["messages"]} == {"user"}
@@ -123,7 +124,7 @@ MUTATIONS: list[Mutation] = [
         "kenari.dialects.fit.content",
         "_fit_system",
         lambda turn, leading, target: turn,
-        late_system_to_a_messages_provider,
+        late_system_where_only_the_first_is_taken,
     ),
     ("kenari.dialects.fit.tools", "squeeze_name", lambda name, taken: name, squeezed_names),
     ("kenari.dialects.fit.request", "_max_output", lambda request, target: request.max_output, clamped_cap),
@@ -166,8 +167,8 @@ MUTATIONS: list[Mutation] = [
     ),
     (
         "kenari.dialects.responses.encode",
-        "envelope_of",
-        lambda answer, proofs, rest: None,
+        "reasoning_item",
+        lambda item, text, envelope, status: {"type": "reasoning", "id": item, "summary": [], "status": status},
         responses.test_the_events_of_a_whole_answer,
     ),
     (

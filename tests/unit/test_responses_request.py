@@ -312,7 +312,11 @@ def test_s146_unknown_parts_of_the_model_are_dropped() -> None:
         input=[
             {
                 "role": "assistant",
-                "content": [{"type": "output_audio"}, {"type": "reasoning_text", "text": "x"}, {"type": "text", "text": "y"}],
+                "content": [
+                    {"type": "output_audio"},
+                    {"type": "reasoning_text", "text": "x"},
+                    {"type": "text", "text": "y"},
+                ],
             },
             {"role": "user", "content": "hi"},
         ]
