@@ -28,23 +28,20 @@ TEST_SECONDS = 300
 def main() -> int:
     """Run what was asked for; 0 when all of it passed."""
     options, more = _parser().parse_known_args()
+    part = more.pop(0) if more and more[0] in ("all", "style", *PARTS) else "all"
+    chosen = [word for word in more if not word.startswith("-") and (ROOT / word.split("::")[0]).exists()]
     began = time.monotonic()
     python = prepare_python()
-    checks = 0
-    if options.part in ("all", "style"):
-        checks = _style()
-    if options.part == "style":
+    checks = _style() if part in ("all", "style") and not chosen and not options.no_lint else 0
+    if part == "style":
         return checks
     environment = os.environ | {"KENARI_TEST_CACHE": str(CACHE / "demo"), "PYTHONUNBUFFERED": "1"}
-    if options.part in ("all", "clients"):
+    folders = [] if chosen else PARTS.get(part, [folder for folders in PARTS.values() for folder in folders])
+    if any("tests/clients" in word or word.rstrip("/") == "tests" for word in [*folders, *chosen]):
         node, _ = prepare_node(python)
         environment["KENARI_TEST_NODE"] = str(node)
     print(f"ready after {time.monotonic() - began:.0f} s", flush=True)
-    tests = PARTS.get(options.part, [part for part in ("tests/unit", "tests/laws", "tests/clients", "tests/shared")])
-    tests = [folder for folder in tests if (ROOT / folder).is_dir()]
-    command = [str(python), "-m", "pytest", f"--timeout={TEST_SECONDS}", "--durations=10", *more]
-    if not any(not word.startswith("-") and (ROOT / word.split("::")[0]).exists() for word in more):
-        command += tests
+    command = [str(python), "-m", "pytest", f"--timeout={TEST_SECONDS}", "--durations=10", *more, *folders]
     status = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
     if checks:
         print("the style or type checks failed (see above)", file=sys.stderr, flush=True)
@@ -67,9 +64,11 @@ def _style() -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="scripts/test",
-        description="Run all checks and tests, or one part. Further options go to pytest (-k WORD, -x, a file ...).",
+        usage="%(prog)s [PART] [--no-lint] [PYTEST OPTION OR FILE ...]",
+        description=f"Run all checks and tests, or one part: style, {', '.join(PARTS)}. "
+        "Further words go to pytest (-k WORD, -x, a file ...); with a file only that is run.",
     )
-    parser.add_argument("part", nargs="?", default="all", choices=["all", "style", *PARTS])
+    parser.add_argument("--no-lint", action="store_true", help="leave out format, lint and types")
     return parser
 
 

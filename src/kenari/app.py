@@ -1,6 +1,7 @@
 """The composition root: the only file that knows every room. It starts kenari, keeps it running and ends it."""
 
 import asyncio
+import gc
 import logging
 import secrets
 import signal
@@ -118,6 +119,8 @@ class Server:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._signalled, stop)
         tls = server_context(settings.tls_cert, settings.tls_key) if settings.tls_cert else None
+        gc.freeze()  # what is here now stays: the collector need not look at it again
+        gc.set_threshold(50_000, 20, 50)  # requests leave few cycles; collecting after each 700 objects only costs
         address = await listen(self._edge, settings.listen, tls)
         self._welcome(settings, address)
         await stop.wait()

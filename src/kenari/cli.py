@@ -14,7 +14,7 @@ from kenari.providers.base import VERSION
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the exit status."""
-    options = _parser().parse_args(argv)
+    options = parser().parse_args(argv)
     try:
         config = load_config(options.config, os.environ, Path.cwd())
     except ConfigError as error:
@@ -30,16 +30,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run(config, demo=options.demo)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="kenari", description="One HTTP API in front of any language model.")
-    parser.add_argument("--version", action="version", version=f"kenari {VERSION}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+def parser() -> argparse.ArgumentParser:
+    """The words of the command line."""
+    words = argparse.ArgumentParser(prog="kenari", description="One HTTP API in front of any language model.")
+    words.add_argument("--version", action="version", version=f"kenari {VERSION}")
+    commands = words.add_subparsers(dest="command", required=True, metavar="COMMAND")
     serve = commands.add_parser("serve", help="serve the API")
     check = commands.add_parser("check", help="print the effective configuration, or every fault with its path")
     for command in (serve, check):
         command.add_argument("--config", metavar="FILE", help="default: kenari.toml here, else a built-in model")
     serve.add_argument("--demo", action="store_true", help="also serve a small real model (fetched the first time)")
-    return parser
+    return words
 
 
 if __name__ == "__main__":

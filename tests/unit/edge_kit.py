@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -74,7 +74,7 @@ async def echo(exchange: Exchange) -> None:
 
 
 @contextlib.asynccontextmanager
-async def edge_for(desk: Desk, limits: EdgeLimits | None = None) -> AsyncIterator[tuple[Edge, int]]:
+async def edge_for(desk: Desk, limits: EdgeLimits | None = None) -> AsyncGenerator[tuple[Edge, int], None]:
     """An edge on a free port of the loopback."""
     edge = Edge(desk.serve, desk.refuse, limits or EdgeLimits())
     try:
@@ -142,7 +142,7 @@ class Client:
 
 
 @contextlib.asynccontextmanager
-async def client_of(port: int, **how: Any) -> AsyncIterator[Client]:
+async def client_of(port: int, **how: Any) -> AsyncGenerator[Client, None]:
     """A client connection to the loopback."""
     reader, writer = await asyncio.open_connection(how.pop("host", "127.0.0.1"), port, **how)
     try:
@@ -154,5 +154,5 @@ async def client_of(port: int, **how: Any) -> AsyncIterator[Client]:
 async def until(true: Callable[[], bool]) -> None:
     """Wait for something to become true."""
     async with asyncio.timeout(PATIENCE):
-        while not true():
+        while not true():  # noqa: ASYNC110 - what tests wait for has no event
             await asyncio.sleep(0.005)

@@ -135,7 +135,7 @@ def sent(made: Request, to: Target | None = None) -> dict[str, Any]:
 
 
 @cache
-def _validator(schema: str) -> Draft202012Validator:
+def _validator(schema: str) -> Any:
     spec = json.loads(SPEC.read_bytes())
     return Draft202012Validator({"$ref": f"#/components/schemas/{schema}", "components": spec["components"]})
 

@@ -29,7 +29,7 @@ def listed(anthropic: bool) -> dict[str, Any]:
     return json.loads(CATALOG.list_body(anthropic))
 
 
-def test_M1_the_openai_shape_with_more() -> None:
+def test_m1_the_openai_shape_with_more() -> None:
     body = listed(False)
     assert body["object"] == "list"
     assert [entry["id"] for entry in body["data"]] == ["vendor/model:free", "drawing", "smart"]
@@ -42,7 +42,7 @@ def test_M1_the_openai_shape_with_more() -> None:
     assert entry["access"] == "public"
 
 
-def test_M1_the_anthropic_shape() -> None:
+def test_m1_the_anthropic_shape() -> None:
     body = listed(True)
     assert (body["first_id"], body["last_id"], body["has_more"]) == ("vendor/model:free", "smart", False)
     entry = body["data"][0]
@@ -52,7 +52,7 @@ def test_M1_the_anthropic_shape() -> None:
 
 
 @pytest.mark.parametrize("anthropic", [False, True])
-def test_M1_one_model_by_an_id_with_slash_and_colon_by_alias_and_by_route(anthropic: bool) -> None:
+def test_m1_one_model_by_an_id_with_slash_and_colon_by_alias_and_by_route(anthropic: bool) -> None:
     entry = json.loads(CATALOG.model_body("vendor/model:free", anthropic))
     assert entry == listed(anthropic)["data"][0]
     assert json.loads(CATALOG.model_body("short", anthropic))["id"] == "vendor/model:free"
@@ -63,16 +63,16 @@ def test_an_empty_catalogue_is_a_list_too() -> None:
     assert json.loads(Catalog({}, {}).list_body(True))["first_id"] is None
 
 
-def test_names_lead_to_their_model_S109() -> None:
+def test_names_lead_to_their_model_s109() -> None:
     for name in ("vendor/model:free", "short", "smart"):
         assert CATALOG.chat_model(name).targets == TARGET
 
 
 @pytest.mark.parametrize("name", ["nothing", "", "vendor", "a\r\nb: c", "\ud800", "x" * 1000])
 def test_a_name_that_is_not_there_is_404_model_not_found(name: str) -> None:
-    for look_up in (CATALOG.chat_model, lambda one: CATALOG.model_body(one, False)):
+    for body in (False, True):
         with pytest.raises(KenariError) as caught:
-            look_up(name)
+            _ = CATALOG.model_body(name, False) if body else CATALOG.chat_model(name)
         error = caught.value
         assert (error.code, error.status, error.param) == ("model_not_found", 404, "model")
         assert error.message.isprintable()
@@ -80,7 +80,7 @@ def test_a_name_that_is_not_there_is_404_model_not_found(name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in ENDPOINTS if kind != "chat"])
-def test_S173_a_model_of_another_kind_is_400_and_names_its_endpoint(kind: Kind) -> None:
+def test_s173_a_model_of_another_kind_is_400_and_names_its_endpoint(kind: Kind) -> None:
     with pytest.raises(KenariError) as caught:
         Catalog({"m": Model(id="m", targets=TARGET, kind=kind)}, {}).chat_model("m")
     assert (caught.value.code, caught.value.status, caught.value.param) == ("bad_request", 400, "model")

@@ -205,7 +205,7 @@ def test_the_environment_names_the_bootstrap_key_the_token_and_the_secret(tmp_pa
     assert (config.bootstrap_key, config.admin_token, config.secret) == ("kn-x", "t", "from a file")
 
 
-def test_A1_a_bootstrap_key_starts_with_kn() -> None:
+def test_a1_a_bootstrap_key_starts_with_kn() -> None:
     assert "kn-" in faults("", {"KENARI_BOOTSTRAP_KEY": "sk-1"})["KENARI_BOOTSTRAP_KEY"]
 
 
@@ -382,7 +382,7 @@ def test_the_members_of_a_route_are_of_one_kind() -> None:
     assert "one kind" in faults(text)["routes.r.models"]
 
 
-def test_check_says_what_has_no_effect_yet_and_F9_names_models_without_a_price() -> None:
+def test_check_says_what_has_no_effect_yet_and_f9_names_models_without_a_price() -> None:
     config = parse(WHOLE.replace('"order"', '"cheapest"').replace(":8081", ":9999"))
     notes = " | ".join(config.notes)
     assert "price" in notes
@@ -457,7 +457,7 @@ def test_what_check_prints_loads_back_as_the_same_configuration(text: str) -> No
     }
 
 
-def test_a_route_is_a_name_for_its_models_M2() -> None:
+def test_a_route_is_a_name_for_its_models_m2() -> None:
     config = parse(MODEL + '[models.n]\ntargets = ["groq/b"]\n[routes.r]\nmodels = ["n", "m"]\n')
     catalog = Catalog(config.models, {name: route.models for name, route in config.routes.items()})
     targets: Any = [target.model for target in catalog.chat_model("r").targets]

@@ -1,6 +1,7 @@
 """The inbound end: clients that are slow, leave, or do not read; sockets of all kinds; the end of a process."""
 
 import asyncio
+import contextlib
 import errno
 import ipaddress
 import socket
@@ -296,8 +297,7 @@ def test_tls_by_certificate_files(tmp_path: Path) -> None:
         edge = Edge(desk.serve, desk.refuse, EdgeLimits(max_body=100))
         address = await listen(edge, "127.0.0.1:0", server_context(str(cert), str(key)))
         port = int(address.rpartition(":")[2])
-        trust = ssl.create_default_context()
-        authority.configure_trust(trust)
+        trust = ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())
         trust.set_alpn_protocols(["h2", "http/1.1"])
         async with client_of(port, ssl=trust, server_hostname="localhost") as client:
             assert client.writer.get_extra_info("ssl_object").selected_alpn_protocol() == "http/1.1"
@@ -376,9 +376,9 @@ def test_a_unix_socket_that_is_too_busy_to_answer_is_alive(tmp_path: Path) -> No
             desk = Desk()
             with pytest.raises(OSError, match="in use"):
                 await listen(Edge(desk.serve, desk.refuse, EdgeLimits()), f"unix:{path}")
-            assert Path(path).exists()
 
     run(main())
+    assert Path(path).exists()
 
 
 def test_an_address_that_is_taken_is_an_os_error() -> None:
@@ -441,11 +441,10 @@ def test_drain_ends_what_is_idle_refuses_what_is_new_and_lets_the_rest_finish() 
                 await until(lambda: len(edge.connections) == 3)
                 edge.drain()
                 assert await idle.ended() == b""
-                with pytest.raises(OSError, match=r".+"):
+                with contextlib.suppress(ConnectionRefusedError):  # or taken from the backlog, and closed
                     async with client_of(port) as late:
                         late.send(GET)
                         assert await late.ended() == b""
-                        raise ConnectionRefusedError("taken from the backlog and closed")
                 assert not await edge.wait_closed(0.05)
                 sending.send(b"cd")  # was under way already
                 await sending.reader.readuntil(b"first")

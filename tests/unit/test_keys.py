@@ -31,33 +31,33 @@ def refusal(**headers: bytes) -> KenariError:
 
 
 @pytest.mark.parametrize("value", [b"Bearer kn-one", b"bearer kn-one", b"BEARER   kn-one "])
-def test_A1_bearer(value: bytes) -> None:
+def test_a1_bearer(value: bytes) -> None:
     assert found(authorization=value) is OPERATOR
 
 
-def test_A1_x_api_key_S59() -> None:
+def test_a1_x_api_key_s59() -> None:
     assert found(x_api_key=b" kn-other ") is OTHER
 
 
 @pytest.mark.parametrize("dummy", [b"Bearer dummy", b"Bearer ", b"Basic kn-other", b"kn-other", b""])
-def test_A1_of_two_keys_one_valid_one_is_enough(dummy: bytes) -> None:
+def test_a1_of_two_keys_one_valid_one_is_enough(dummy: bytes) -> None:
     assert found(authorization=dummy, x_api_key=b"kn-one") is OPERATOR
     assert found(authorization=b"Bearer kn-one", x_api_key=b"dummy") is OPERATOR
 
 
-def test_A1_two_valid_keys_of_one_account_pass_and_of_two_accounts_are_401() -> None:
+def test_a1_two_valid_keys_of_one_account_pass_and_of_two_accounts_are_401() -> None:
     assert found(authorization=b"Bearer kn-one", x_api_key=b"kn-same") is OPERATOR
     assert "different accounts" in refusal(authorization=b"Bearer kn-one", x_api_key=b"kn-other").message
 
 
-def test_A1_none_and_wrong_ones_are_401_and_are_not_repeated() -> None:
+def test_a1_none_and_wrong_ones_are_401_and_are_not_repeated() -> None:
     assert "no api key was sent" in refusal().message
     assert "no api key was sent" in refusal(authorization=b"Bearer", x_api_key=b"").message
     error = refusal(authorization=b"Bearer kn-wrong-guess", x_api_key=b"\xff\x00")
     assert "wrong-guess" not in error.message
 
 
-def test_A1_keys_carry_a_checksum() -> None:
+def test_a1_keys_carry_a_checksum() -> None:
     for entropy in (bytes(32), b"\xff" * 32, os.urandom(32)):
         key = make_key(entropy)
         assert len(key) == 3 + 43 + 6
@@ -66,7 +66,7 @@ def test_A1_keys_carry_a_checksum() -> None:
     assert make_key(bytes(32)) != make_key(bytes(31) + b"\x01")
 
 
-def test_A1_a_typing_error_is_seen() -> None:
+def test_a1_a_typing_error_is_seen() -> None:
     key = make_key(b"\x07" * 32)
     for position in range(3, len(key)):
         other = "A" if key[position] != "A" else "B"
@@ -76,7 +76,7 @@ def test_A1_a_typing_error_is_seen() -> None:
     assert not well_formed("kn-" + "a" * 42 + checksum("a" * 42))
 
 
-def test_F11_the_first_key_is_made_once_with_mode_0600_and_shown_once(tmp_path: Path) -> None:
+def test_f11_the_first_key_is_made_once_with_mode_0600_and_shown_once(tmp_path: Path) -> None:
     key, made = first_key("", tmp_path / "deep", b"\x01" * 32)
     path = tmp_path / "deep" / "kenari.key"
     assert made
@@ -86,7 +86,7 @@ def test_F11_the_first_key_is_made_once_with_mode_0600_and_shown_once(tmp_path: 
     assert [one.name for one in path.parent.iterdir()] == ["kenari.key"]
 
 
-def test_F11_a_configured_key_is_neither_stored_nor_shown(tmp_path: Path) -> None:
+def test_f11_a_configured_key_is_neither_stored_nor_shown(tmp_path: Path) -> None:
     assert first_key("kn-mine", tmp_path, b"\x01" * 32) == ("kn-mine", False)
     assert list(tmp_path.iterdir()) == []
 
@@ -109,7 +109,7 @@ def test_a_secret_that_another_process_made_first_is_taken(tmp_path: Path, monke
     assert load_or_make(path, b"second") == (b"first", False)
 
 
-def test_F10_the_root_secret_is_configured_or_made_once(tmp_path: Path) -> None:
+def test_f10_the_root_secret_is_configured_or_made_once(tmp_path: Path) -> None:
     assert root_secret("given", tmp_path, b"\x01" * 32) == b"given"
     made = root_secret("", tmp_path, b"\x01" * 32)
     assert made == b"01" * 32
@@ -117,7 +117,7 @@ def test_F10_the_root_secret_is_configured_or_made_once(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "kenari.secret").stat().st_mode) == 0o600
 
 
-def test_F10_every_purpose_has_its_own_key() -> None:
+def test_f10_every_purpose_has_its_own_key() -> None:
     keys = {derive_key(b"root", purpose) for purpose in ("envelopes", "cache keys", "keys", "byok")}
     assert len(keys) == 4
     assert all(len(key) == 32 for key in keys)
@@ -125,7 +125,7 @@ def test_F10_every_purpose_has_its_own_key() -> None:
     assert derive_key(b"other", "envelopes") not in keys
 
 
-def test_M3_a_cache_key_is_an_hmac_of_account_and_key() -> None:
+def test_m3_a_cache_key_is_an_hmac_of_account_and_key() -> None:
     key = derive_key(b"root", "cache keys")
     assert cache_key(key, "a", "conversation") == cache_key(key, "a", "conversation")
     seen = {cache_key(key, "a", "conversation"), cache_key(key, "b", "conversation"), cache_key(key, "a", "other")}

@@ -45,13 +45,13 @@ def test_the_key_travels_as_bearer_or_x_api_key() -> None:
         assert "x-api-key" not in none
 
 
-def test_D12_kenari_sends_its_own_anthropic_version() -> None:
+def test_d12_kenari_sends_its_own_anthropic_version() -> None:
     assert lines("messages", client={b"anthropic-version": b"1999-01-01"})["anthropic-version"] == "2023-06-01"
     assert lines("messages", anthropic_version="2030-01-01")["anthropic-version"] == "2030-01-01"
     assert "anthropic-version" not in lines("chat")
 
 
-def test_F4_only_allowed_betas_travel_and_only_from_messages_to_messages() -> None:
+def test_f4_only_allowed_betas_travel_and_only_from_messages_to_messages() -> None:
     client = {b"anthropic-beta": b"a-1, b-2,a-1, c\r\nx: y"}
     assert lines("messages", client=client, betas=("a-1", "z-9"))["anthropic-beta"] == "a-1"
     assert "anthropic-beta" not in lines("messages", client=client)
@@ -60,7 +60,7 @@ def test_F4_only_allowed_betas_travel_and_only_from_messages_to_messages() -> No
     assert b"anthropic-beta" not in sign(provider, "", client, "chat")
 
 
-def test_F4_no_other_client_header_travels() -> None:
+def test_f4_no_other_client_header_travels() -> None:
     client = {b"authorization": b"Bearer kn-caller", b"x-api-key": b"kn-caller", b"cookie": b"c", b"user-agent": b"u"}
     for dialect in ("chat", "messages", "responses"):
         sent = lines(dialect, client=client)

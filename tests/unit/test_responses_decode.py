@@ -254,7 +254,7 @@ def test_bodies_that_are_no_answer(members: dict[str, Any], code: str) -> None:
 
 def test_a_proof_alone_is_a_thought() -> None:
     """D5: an encrypted thought without a summary, in a stream and plain."""
-    item = {"type": "reasoning", "id": "r", "summary": [], "encrypted_content": "blob/1"}
+    item: dict[str, Any] = {"type": "reasoning", "id": "r", "summary": [], "encrypted_content": "blob/1"}
     for events in (
         plain(status="completed", output=[item]),
         events_of(

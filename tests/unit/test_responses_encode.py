@@ -85,7 +85,7 @@ def test_the_pages_response_object() -> None:
 
 @pytest.mark.parametrize("name", STREAMS)
 def test_only_the_pages_events(name: str) -> None:
-    """S11, S78, S79, S80, S92, S94, D1: whatever the provider sends, first created, last completed or failed."""
+    """S8, S11, S78, S79, S80, S92, S94, D1: whatever the provider sends, first created, last completed or failed."""
     events = decode(stream(name))
     encoder = RESPONSES.encoder(answer())
     data = b"".join(encoder.encode([event]) for event in events)

@@ -52,52 +52,52 @@ def test_the_pages_follow_up() -> None:
     assert [item.get("type") for item in sent(made)["input"]] == [None, "function_call", "function_call_output"]
 
 
-@pytest.mark.parametrize(
-    ("members", "param"),
-    [
-        ({"input": [{"role": "user", "content": None}]}, "input[0].content"),
-        ({"input": [{"role": "user", "content": 5}]}, "input[0].content"),
-        ({"input": [{"role": "user", "content": ["x"]}]}, "input[0].content[0]"),
-        ({"input": [{"role": "user", "content": [{"type": "input_text"}]}]}, "input[0].content[0].text"),
-        ({"input": [{"role": "user", "content": [{"text": "x"}]}]}, "input[0].content[0].type"),
-        (
-            {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": {"url": "x"}}]}]},
-            "input[0].content[0].image_url",
-        ),
-        (
-            {"input": [{"role": "user", "content": [{"type": "input_image", "file_id": "file_1"}]}]},
-            "input[0].content[0].file_id",
-        ),
-        (
-            {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "ftp://x"}]}]},
-            "input[0].content[0].image_url",
-        ),
-        ({"input": [{"type": "function_call", "call_id": "c", "name": "f"}]}, "input[0].arguments"),
-        ({"input": [{"type": "function_call", "name": "f", "arguments": "{}"}]}, "input[0].id"),
-        ({"input": [{"type": "function_call", "call_id": "c", "arguments": "{}"}]}, "input[0].name"),
-        ({"input": [{"type": "function_call_output", "call_id": "c"}]}, "input[0].output"),
-        ({"input": [{"type": "function_call_output", "call_id": "c", "output": {}}]}, "input[0].output"),
-        (
-            {"input": [{"type": "function_call_output", "call_id": "c", "output": [{"type": "input_file"}]}]},
-            "input[0].output[0].type",
-        ),
-        ({"input": [{"type": "reasoning", "summary": "x", "content": [5]}, {}]}, "input[1].role"),
-        ({"input": [{"type": 7}]}, "input[0].type"),
-        ({"input": [{"role": "user", "content": "x"}, {"role": "tool", "content": "x"}]}, "input[1].role"),
-        ({"tools": [{}]}, "tools[0].type"),
-        ({"tools": [{"type": "function", "name": "f", "parameters": []}]}, "tools[0].parameters"),
-        ({"tools": [{"type": "namespace", "name": "n", "tools": [{"type": "function"}]}]}, "tools[0].tools[0].name"),
-        ({"text": "json"}, "text"),
-        ({"text": {"format": "text"}}, "text.format"),
-        ({"text": {"format": {}}}, "text.format"),
-        ({"tool_choice": {"type": "custom", "name": "x"}}, "tool_choice"),
-        ({"tool_choice": {"type": ["function"], "name": "x"}}, "tool_choice.type"),
-        ({"tool_choice": True}, "tool_choice"),
-        ({"reasoning": {"effort": 3}}, "reasoning.effort"),
-        ({"max_output_tokens": "many"}, "max_output_tokens"),
-        ({"previous_response_id": ""}, "previous_response_id"),
-    ],
-)
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"input": [{"role": "user", "content": None}]}, "input[0].content"),
+    ({"input": [{"role": "user", "content": 5}]}, "input[0].content"),
+    ({"input": [{"role": "user", "content": ["x"]}]}, "input[0].content[0]"),
+    ({"input": [{"role": "user", "content": [{"type": "input_text"}]}]}, "input[0].content[0].text"),
+    ({"input": [{"role": "user", "content": [{"text": "x"}]}]}, "input[0].content[0].type"),
+    (
+        {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": {"url": "x"}}]}]},
+        "input[0].content[0].image_url",
+    ),
+    (
+        {"input": [{"role": "user", "content": [{"type": "input_image", "file_id": "file_1"}]}]},
+        "input[0].content[0].file_id",
+    ),
+    (
+        {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "ftp://x"}]}]},
+        "input[0].content[0].image_url",
+    ),
+    ({"input": [{"type": "function_call", "call_id": "c", "name": "f"}]}, "input[0].arguments"),
+    ({"input": [{"type": "function_call", "name": "f", "arguments": "{}"}]}, "input[0].id"),
+    ({"input": [{"type": "function_call", "call_id": "c", "arguments": "{}"}]}, "input[0].name"),
+    ({"input": [{"type": "function_call_output", "call_id": "c"}]}, "input[0].output"),
+    ({"input": [{"type": "function_call_output", "call_id": "c", "output": {}}]}, "input[0].output"),
+    (
+        {"input": [{"type": "function_call_output", "call_id": "c", "output": [{"type": "input_file"}]}]},
+        "input[0].output[0].type",
+    ),
+    ({"input": [{"type": "reasoning", "summary": "x", "content": [5]}, {}]}, "input[1].role"),
+    ({"input": [{"type": 7}]}, "input[0].type"),
+    ({"input": [{"role": "user", "content": "x"}, {"role": "tool", "content": "x"}]}, "input[1].role"),
+    ({"tools": [{}]}, "tools[0].type"),
+    ({"tools": [{"type": "function", "name": "f", "parameters": []}]}, "tools[0].parameters"),
+    ({"tools": [{"type": "namespace", "name": "n", "tools": [{"type": "function"}]}]}, "tools[0].tools[0].name"),
+    ({"text": "json"}, "text"),
+    ({"text": {"format": "text"}}, "text.format"),
+    ({"text": {"format": {}}}, "text.format"),
+    ({"tool_choice": {"type": "custom", "name": "x"}}, "tool_choice"),
+    ({"tool_choice": {"type": ["function"], "name": "x"}}, "tool_choice.type"),
+    ({"tool_choice": True}, "tool_choice"),
+    ({"reasoning": {"effort": 3}}, "reasoning.effort"),
+    ({"max_output_tokens": "many"}, "max_output_tokens"),
+    ({"previous_response_id": ""}, "previous_response_id"),
+]
+
+
+@pytest.mark.parametrize(("members", "param"), REFUSED)
 def test_refusals_name_the_field(members: dict[str, Any], param: str) -> None:
     """S105, S119, S121, S126, S134-S137, S141-S146, S166-S172, E1: 400 bad_request with a dotted path."""
     error = refused(**members)
@@ -358,14 +358,16 @@ def captures() -> list[Any]:
 @pytest.mark.parametrize("body", captures())
 def test_real_clients(body: dict[str, Any]) -> None:
     """S102, S133, A23-A27: Codex, OpenCode, pi and the SDKs; all that a person or a tool said reaches every format."""
-    wanted = (body.get("text") or {}).get("format") or {}
+    text: dict[str, Any] = body.get("text") or {}
+    wanted: dict[str, Any] = text.get("format") or {}
     if wanted.get("type", "text") != "text":
         with pytest.raises(KenariError, match="chat/completions"):
             RESPONSES.decode_request(json.dumps(body).encode())
         return
     made = RESPONSES.decode_request(json.dumps(body).encode())
     said: list[str] = []
-    for item in body["input"] if isinstance(body["input"], list) else [{"content": body["input"]}]:
+    items: list[dict[str, Any]] = [{"content": body["input"]}] if isinstance(body["input"], str) else body["input"]
+    for item in items:
         said += texts(item.get("content")) + texts(item.get("output"))
     for dialect in ("chat", "messages", "responses"):
         to = target(dialect, profile=Profile(reasoning_content_roundtrip=True))

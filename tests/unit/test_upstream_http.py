@@ -5,6 +5,7 @@ import socket
 import ssl
 import struct
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import trustme
@@ -12,7 +13,7 @@ from edge_kit import PATIENCE, run, until
 from upstream_kit import OK, Ear, Provider, Wire, ask, provider_for
 
 from kenari.core.ports import Outgoing
-from kenari.upstream.http import HttpUpstream, origin_of
+from kenari.upstream.http import HttpCall, HttpUpstream, origin_of
 from kenari.upstream.pool import Pool
 
 
@@ -57,7 +58,12 @@ def test_a_call_begun_in_on_end_takes_the_same_connection() -> None:
         upstream = HttpUpstream()
         async with provider_for(obliging) as provider:
             second = Ear()
-            first = Ear(lambda what: what == "end" and upstream.start(provider.asks(), second) and None)
+
+            def act(what: str) -> None:
+                if what == "end":
+                    upstream.start(provider.asks(), second)
+
+            first = Ear(act)
             upstream.start(provider.asks(), first)
             await second.told()
             assert second.heard == ["head", "body", "end"]
@@ -231,7 +237,7 @@ def test_the_pool_keeps_few_and_not_for_long() -> None:
 
 
 def pool_of(upstream: HttpUpstream) -> Pool[object]:  # type: ignore[type-var]
-    return upstream._pool  # type: ignore[return-value] # noqa: SLF001
+    return upstream._pool  # type: ignore[return-value]
 
 
 # -- connecting
@@ -268,9 +274,7 @@ def test_a_connection_that_does_not_stand_in_time_is_a_timeout(way: str) -> None
             proxy = f"http://127.0.0.1:{provider.port}" if way == "proxy" else ""
             ear = await ask(HttpUpstream(), provider.asks(connect_timeout=0.1, proxy=proxy))
             assert ear.code == "upstream_timeout"
-            async with asyncio.timeout(PATIENCE):
-                while not provider.wires or not provider.wires[0].reader.at_eof():
-                    await asyncio.sleep(0.01)
+            await until(lambda: bool(provider.wires) and provider.wires[0].reader.at_eof())
 
     run(main())
 
@@ -318,7 +322,7 @@ class Authority:
         self.file = str(folder / "ca.pem")
         authority.cert_pem.write_to_path(self.file)
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        authority.issue_cert(host).configure_cert(self.context)
+        authority.issue_cert(host).configure_cert(self.context)  # pyright: ignore[reportUnknownMemberType]
 
 
 def test_tls_with_an_own_authority_and_never_without_or_for_another_host(tmp_path: Path) -> None:
@@ -480,8 +484,14 @@ def test_abort_at_any_callback_stops_the_rest_of_the_bytes() -> None:
         async with provider_for(play) as provider:
             for moment in ("head", "body", "end"):
                 upstream = HttpUpstream()
-                ear = Ear(lambda what, moment=moment: what == moment and call.abort() or None)
-                call = upstream.start(provider.asks(), ear)
+                calls: list[HttpCall] = []
+
+                def act(what: str, moment: str = moment, calls: list[HttpCall] = calls) -> None:
+                    if what == moment:
+                        calls[0].abort()
+
+                ear = Ear(act)
+                calls.append(upstream.start(provider.asks(), ear))
                 await until(lambda ear=ear, moment=moment: moment in ear.heard)
                 await asyncio.sleep(0.01)
                 assert ear.heard[-1] == moment
@@ -546,8 +556,6 @@ def test_pause_holds_the_provider_and_resume_lets_it_go_on() -> None:
 
 
 def test_origins_of_all_kinds_of_addresses() -> None:
-    from urllib.parse import urlsplit  # noqa: PLC0415
-
     def seen(url: str, proxy: str = "") -> tuple[str, int, str, str]:
         origin = origin_of(urlsplit(url), proxy, "")
         return origin.host, origin.port, origin.authority, origin.place

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, TypeAlias
 
 from edge_kit import PATIENCE
@@ -57,7 +57,7 @@ class Provider:
         self.wires.append(wire)
         try:
             await self._play(wire)
-            if writer.can_write_eof():
+            if not writer.is_closing() and writer.can_write_eof():
                 writer.write_eof()
             writer.close()
         except (ConnectionError, asyncio.IncompleteReadError):
@@ -79,7 +79,7 @@ class Provider:
 
 
 @contextlib.asynccontextmanager
-async def provider_for(play: Play, context: ssl.SSLContext | None = None) -> AsyncIterator[Provider]:
+async def provider_for(play: Play, context: ssl.SSLContext | None = None) -> AsyncGenerator[Provider]:
     """A provider on a free port of the loopback."""
     provider = Provider(play)
     server = await asyncio.start_server(provider, "127.0.0.1", 0, ssl=context)
@@ -103,7 +103,7 @@ class Ear:
         self.error: KenariError | None = None
         self.over = asyncio.Event()
         self.first = asyncio.Event()
-        self._act = act or (lambda _: None)
+        self._act = act
 
     def on_head(self, status: int, headers: dict[bytes, bytes]) -> None:
         self._note("head")
@@ -127,7 +127,8 @@ class Ear:
     def _note(self, what: str) -> None:
         self.heard.append(what)
         self.first.set()
-        self._act(what)
+        if self._act is not None:
+            self._act(what)
 
     async def told(self) -> "Ear":
         """Wait for the end of the call."""

@@ -293,7 +293,7 @@ class Connection(asyncio.Protocol):
         keeps = parser.should_keep_alive()
         if not keeps or b"connection" in headers:  # else it is 1.1, which need not be asked for
             exchange.http10 = parser.get_http_version() != "1.1"
-        exchange.keeps = keeps and not exchange.http10 and not self._edge.draining
+        exchange.keeps = keeps and not exchange.http10 and not self._edge.draining and exchange.method != "CONNECT"
         trusted = self._edge.limits.trusted_proxies
         peer = self._peer
         exchange.peer = client_address(peer, headers.get(b"x-forwarded-for", b""), trusted) if trusted else peer

@@ -130,17 +130,23 @@ class HttpExchange:
 
     def _head(self, status: int, headers: bytes) -> bytes:
         alive = b"" if self.keeps and not self.http10 else b"connection: close\r\n"
-        return status_line(status) + _date() + alive + headers + self.extra_headers
+        return status_line(status) + _date.now() + alive + headers + self.extra_headers
 
 
-_known: tuple[int, bytes] = (0, b"")
-
-
-def _date() -> bytes:
+class _DateLine:
     """The date header, made once a second."""
-    global _known  # noqa: PLW0603 - a cache of one line
-    now = int(time.time())
-    if _known[0] != now:
-        text = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(now))
-        _known = (now, f"date: {text}\r\n".encode())
-    return _known[1]
+
+    __slots__ = ("_line", "_second")
+
+    def __init__(self) -> None:
+        self._second, self._line = 0, b""
+
+    def now(self) -> bytes:
+        second = int(time.time())
+        if second != self._second:
+            self._second = second
+            self._line = time.strftime("date: %a, %d %b %Y %H:%M:%S GMT\r\n", time.gmtime(second)).encode()
+        return self._line
+
+
+_date = _DateLine()

@@ -264,6 +264,29 @@ class Connection(asyncio.Protocol):
         return b"content-length" not in headers and b"chunked" not in headers.get(b"transfer-encoding", b"").lower()
 
 
+class Knock(asyncio.Protocol):
+    """Waits for a proxy's answer to CONNECT. `opened` fails with OSError when there is no tunnel."""
+
+    def __init__(self, opened: "asyncio.Future[None]") -> None:
+        self.opened = opened
+        self._head = b""
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of the proxy's answer."""
+        self._head += data
+        if self.opened.done():
+            return
+        if b"\r\n\r\n" in self._head and self._head.split(b"\r\n", 1)[0].split(b" ")[1:2] == [b"200"]:
+            self.opened.set_result(None)
+        elif b"\r\n\r\n" in self._head or len(self._head) > MAX_HEADERS:
+            self.opened.set_exception(OSError("the proxy refused the tunnel"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The proxy has hung up."""
+        if not self.opened.done():
+            self.opened.set_exception(OSError("the proxy did not answer the CONNECT"))
+
+
 class HttpUpstream:
     """The outbound end for http and https (core.ports.Upstream)."""
 
@@ -328,24 +351,21 @@ class HttpUpstream:
 
     async def _tunnel(self, origin: Origin, context: ssl.SSLContext | None) -> Connection:
         """TLS through an egress proxy's CONNECT."""
-        reader, writer = await asyncio.open_connection(origin.proxy_host, origin.proxy_port)
+        plain, knock = await self._loop.create_connection(
+            lambda: Knock(self._loop.create_future()), origin.proxy_host, origin.proxy_port
+        )
         try:
             where = origin.place.encode()
-            writer.write(b"CONNECT %b HTTP/1.1\r\nhost: %b\r\n%b\r\n" % (where, where, origin.proxy_auth))
-            head = await reader.readuntil(b"\r\n\r\n")
-            if head.split(b"\r\n", 1)[0].split(b" ")[1:2] != [b"200"]:
-                raise OSError("the proxy refused the tunnel")
+            plain.write(b"CONNECT %b HTTP/1.1\r\nhost: %b\r\n%b\r\n" % (where, where, origin.proxy_auth))
+            await knock.opened
             connection = Connection(self._pool, origin)
             transport = await self._loop.start_tls(
-                writer.transport, connection, context or ssl.create_default_context(), server_hostname=origin.host
+                plain, connection, context or ssl.create_default_context(), server_hostname=origin.host
             )
             if transport is None:
                 raise OSError("no TLS through the proxy")
-        except (EOFError, asyncio.LimitOverrunError) as error:
-            writer.transport.abort()
-            raise OSError("the proxy did not answer the CONNECT") from error
         except BaseException:  # cancelled too: the socket must not outlive the call
-            writer.transport.abort()
+            plain.abort()
             raise
         connection.connection_made(transport)
         return connection

@@ -66,13 +66,13 @@ class ResponsesDecoder:
     def __init__(self, answer_id: str) -> None:
         self.done = False
         self._answer_id = answer_id
-        self._entries: list[_Entry] = []
+        self._entries: list[_Entry] = []  # those that are not over
         self._by_id: dict[str, _Entry] = {}
         self._by_index: dict[int, _Entry] = {}
         self._speaking: _Entry | None = None  # the one text or reasoning item whose block is open
         self._call_ids: set[str] = set()
         self._next = 0
-        self._started = self._failed = self._split = False
+        self._started = self._failed = self._split = self._seen = False
 
     def feed(self, frame: Frame) -> list[Event]:
         """The events of one frame."""
@@ -148,6 +148,7 @@ class ResponsesDecoder:
     def _add(self, item: Item, index: int | None) -> _Entry:
         """A new item."""
         entry = _Entry(item)
+        self._seen = True
         self._entries.append(entry)
         if item.id:
             self._by_id[item.id] = entry
@@ -158,13 +159,13 @@ class ResponsesDecoder:
     def _find(self, event: StreamEvent, item_type: str) -> _Entry | None:
         """The item that an event speaks of: by id, by index, else the last of its kind that is not over."""
         return self._known(event.item_id, event.output_index, item_type) or next(
-            (one for one in reversed(self._entries) if one.item.type == item_type and not one.over), None
+            (one for one in reversed(self._entries) if one.item.type == item_type), None
         )
 
     def _find_item(self, item: Item, index: int | None) -> _Entry | None:
         """The item that is done: by id, by index, else the first of its kind that is not over."""
         return self._known(item.id, index, item.type) or next(
-            (one for one in self._entries if one.item.type == item.type and not one.over), None
+            (one for one in self._entries if one.item.type == item.type), None
         )
 
     def _known(self, identity: str | None, index: int | None, item_type: str) -> _Entry | None:
@@ -258,6 +259,7 @@ class ResponsesDecoder:
             case _:
                 pass
         self._close(entry, out)
+        self._entries.remove(entry)
         entry.over = True
 
     def _seal(self, entry: _Entry, proof: Escaped, out: list[Event]) -> None:
@@ -285,7 +287,7 @@ class ResponsesDecoder:
 
     def _complete(self, response: Response, word: str, out: list[Event]) -> None:
         """The last event: items that it alone tells of or completes, the usage, the stop."""
-        known = bool(self._entries)
+        known = self._seen
         for position, item in enumerate(response.items()):
             entry = self._known(item.id, position, item.type)
             if entry is not None or not known:
