@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from hypothesis import strategies as st
+
 from kenari.core.events import Args, Close, Event, Meter, Open, Reason, Start, Stop, StopReason, Text
 from kenari.core.usage import Usage
 

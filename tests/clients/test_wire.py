@@ -111,7 +111,9 @@ def test_refusals_reach_no_provider(rig: Rig, more: dict[str, Any], param: str) 
 
 def test_one_line_of_log_for_each_request(rig: Rig) -> None:
     """A structured line with the id and the tokens; no prompt and no secret in it."""
-    answer = rig.gateway.call(PATHS["chat"], _body("chat", PAGE_MODEL) | {"messages": [{"role": "user", "content": "a secret"}]})
+    answer = rig.gateway.call(
+        PATHS["chat"], _body("chat", PAGE_MODEL) | {"messages": [{"role": "user", "content": "a secret"}]}
+    )
     ident = answer.headers["x-request-id"]
     line = rig.gateway.line_of(ident)
     assert line["id"] == ident

@@ -1,6 +1,7 @@
 """`fit`: texts, images, files, earlier reasoning and its proofs."""
 
 import pytest
+from fit_kit import call, envelope, fitted, number, request, result, said, target, user
 
 from kenari.core.errors import KenariError
 from kenari.core.request import (
@@ -15,7 +16,6 @@ from kenari.core.request import (
     Turn,
 )
 from kenari.dialects.fit import Target
-from tests.unit.fit_kit import call, envelope, fitted, number, request, result, said, target, user
 
 IMAGE = ImagePart(media_type="image/png", data=b"AAAA")
 LINK = ImagePart(url=b"https://example.test/a.png")

@@ -3,14 +3,13 @@
 import json
 
 import pytest
+from fit_kit import fitted, number, request, target
 from msgspec import Raw
 
 from kenari.core.errors import KenariError
 from kenari.core.request import EFFORTS, Effort, Format, Thinking
 from kenari.dialects.fit import fit
 from kenari.dialects.fit.thinking import nearest_lower
-from tests.unit.fit_kit import fitted, number, request, target
-
 
 SHARES: list[tuple[Effort, float]] = [
     ("max", 0.95),

@@ -3,12 +3,12 @@
 import re
 
 import pytest
+from fit_kit import call, fitted, request, result, said, target, user
 from msgspec import Raw
 
 from kenari.core.errors import KenariError
 from kenari.core.request import CallPart, Part, TextPart, Tool, ToolChoice, ToolName, Turn
 from kenari.dialects.fit.tools import call_input
-from tests.unit.fit_kit import call, fitted, request, result, said, target, user
 
 SCHEMA = Raw(b'{"type":"object"}')
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
+
 from kenari.core.errors import KenariError, interrupted
 from kenari.core.events import Args, Close, Event, Meter, Open, Reason, Seal, Start, Stop, Text
 from kenari.core.fold import fold
