@@ -28,7 +28,7 @@ from typing import Any
 import psutil
 import uvloop
 from load import closed_loop, connect, one_each, request_bytes
-from upstream import BURST_EVENTS, PACED_EVENTS
+from provider import BURST_EVENTS, PACED_EVENTS
 
 HERE = Path(__file__).resolve().parent
 KEY = "kn-bench"
@@ -346,7 +346,7 @@ def main() -> None:
     os.sched_setaffinity(0, {LOAD_CORE})
     with tempfile.TemporaryDirectory(prefix="kenari-bench-") as name:
         folder, port = Path(name), free_port()
-        started = [Process("provider", [sys.executable, str(HERE / "upstream.py"), str(port)], port, {}, LOAD_CORE)]
+        started = [Process("provider", [sys.executable, str(HERE / "provider.py"), str(port)], port, {}, LOAD_CORE)]
         try:
             started[0].wait(10)
             gateways = [start_kenari(folder, port)]

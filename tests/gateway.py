@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -91,6 +92,16 @@ class Gateway:
             return Answer(answer.status, names, answer.read())
         finally:
             connection.close()
+
+    def line_of(self, request_id: str, patience: float = 5.0) -> dict[str, Any]:
+        """The log line of a request; it comes a moment after the answer."""
+        until = time.monotonic() + patience
+        while time.monotonic() < until:
+            for line in list(self.lines):
+                if line["id"] == request_id:
+                    return line
+            time.sleep(0.02)
+        raise AssertionError(f"no line of request {request_id}")
 
     def stop(self) -> int:
         """End it as an operator would; its exit status."""

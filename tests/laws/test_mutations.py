@@ -1,4 +1,6 @@
 """L8: a rule that is turned off makes its test fail. Each row breaks one rule; the check behind it must notice."""
+# pyright: reportUnknownLambdaType=false, reportUnknownMemberType=false
+# (the stand-ins are lambdas without types)
 
 import importlib
 from collections.abc import Callable

@@ -200,7 +200,7 @@ class Rig:
         **model: Any,
     ) -> None:
         self.upstream, self.books = FakeUpstream(), FakeBooks()
-        self.timing: dict[str, float] = {"header_timeout": 5, "first_event_timeout": 5, "idle_timeout": 5}
+        self.timing: dict[str, Any] = {"header_timeout": 5, "first_event_timeout": 5, "idle_timeout": 5}
         self.silence = (15.0, 120.0)
         self.dialect, self.profile, self.model = dialect, profile or Profile(), model
         for number, script in enumerate(scripts, 1):

@@ -36,7 +36,8 @@ def text_of(client: str, exchange: Exchange) -> str:
             continue
         match client:
             case "chat":
-                out += (event.get("choices") or [{"delta": {}}])[0]["delta"].get("content", "")
+                choices: list[Any] = event.get("choices") or []
+                out += choices[0]["delta"].get("content", "") if choices else ""
             case "messages":
                 out += event.get("delta", {}).get("text", "")
             case _:

@@ -133,3 +133,9 @@ def test_m3_a_cache_key_is_an_hmac_of_account_and_key() -> None:
     assert all("conversation" not in one for one in seen)
     assert cache_key(key, "ab", "c") != cache_key(key, "a", "bc")
     assert cache_key(key, "a", "\ud800")
+
+
+def test_f10_an_empty_secret_file_is_no_secret(tmp_path: Path) -> None:
+    (tmp_path / "kenari.secret").write_bytes(b"\n")
+    with pytest.raises(OSError, match="is empty"):
+        root_secret("", tmp_path, b"\x01" * 32)

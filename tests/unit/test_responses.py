@@ -230,7 +230,7 @@ def test_plain_equals_the_completed_response() -> None:
     assert body == stream(ALL)[-1]["response"]
 
 
-def validator(schema: str) -> Draft202012Validator:
+def validator(schema: str) -> Any:
     """A validator of one schema of the specification."""
     spec = json.loads(SPEC.read_text())
     return Draft202012Validator({"$ref": f"#/components/schemas/{schema}", "components": spec["components"]})
@@ -268,7 +268,7 @@ def test_every_object_validates_against_the_specification(effort: str) -> None:
         "reasoning": {"effort": effort, "summary": "auto"},
         "prompt_cache_key": "k",
     }
-    events = stream(ALL, **more) + [stream([Start()], interrupted(), **more)[-1]]
+    events = [*stream(ALL, **more), stream([Start()], interrupted(), **more)[-1]]
     for event in events:
         faults = [fault.message for fault in validator(SCHEMAS[event["type"]]).iter_errors(event)]
         assert faults == [], event["type"]
@@ -354,7 +354,7 @@ def test_text_format_points_to_chat_completions_and_references_to_store() -> Non
 
 def test_what_is_accepted_and_ignored() -> None:
     """S106, S122, S126, S130-S133, F2: whatever their type."""
-    for body in (
+    bodies: list[dict[str, Any]] = [
         {"store": 5, "include": "x", "metadata": [], "parallel_tool_calls": "no", "truncation": {}, "service_tier": 1},
         {
             "user": [],
@@ -367,7 +367,8 @@ def test_what_is_accepted_and_ignored() -> None:
         {"text": {}, "reasoning": {"summary": 9}},
         {"text": {"verbosity": "low"}, "reasoning": None, "tools": None, "tool_choice": None, "instructions": None},
         {"text": {"format": {"type": "text"}}, "top_logprobs": "x", "previous_response_id": None},
-    ):
+    ]
+    for body in bodies:
         assert request(**body).notices == []
 
 
@@ -418,7 +419,7 @@ def test_input_items_become_turns() -> None:
 
 def test_tools_of_all_places() -> None:
     """S114, S117, D10, D18: containers flattened, additional_tools merged, other kinds dropped by name."""
-    inner = {"type": "function", "name": "read", "parameters": {}}
+    inner: dict[str, Any] = {"type": "function", "name": "read", "parameters": {}}
     got = request(
         tools=[
             {"type": "function", "name": "f"},
@@ -460,7 +461,7 @@ def added(index: int | None, **item: Any) -> dict[str, Any]:
     return {"type": "response.output_item.added", "item": item, **at}
 
 
-COMPLETED = {
+COMPLETED: dict[str, Any] = {
     "type": "response.completed",
     "response": {"status": "completed", "output": [], "usage": {"input_tokens": 5, "output_tokens": 2}},
 }
@@ -514,7 +515,7 @@ def test_arguments_that_come_only_with_the_item() -> None:
 
 def test_reasoning_without_words_or_proof_is_nothing() -> None:
     """S33, B024; with a proof it is kept (D5)."""
-    item = {"type": "reasoning", "id": "rs", "summary": []}
+    item: dict[str, Any] = {"type": "reasoning", "id": "rs", "summary": []}
     done = {"type": "response.output_item.done", "output_index": 0}
     assert not any(isinstance(event, Open) for event in decode(added(0, **item), {**done, "item": item}, COMPLETED))
     kept = decode(added(0, **item), {**done, "item": {**item, "encrypted_content": "blob"}}, COMPLETED)
@@ -542,7 +543,7 @@ def test_a_providers_failure(frame: dict[str, Any]) -> None:
 
 def test_plain_answers_of_a_provider() -> None:
     """The object of a plain answer, and bodies that are none (E4)."""
-    body = {
+    body: dict[str, Any] = {
         "status": "completed",
         "output": [{"type": "message", "content": [{"type": "output_text", "text": "x"}]}],
         "usage": {"input_tokens": 1, "output_tokens": 1},

@@ -16,6 +16,9 @@ from kenari.gateway.sinks import Sink
 from kenari.wire.sse import Frames
 
 MAX_ERROR_BODY = 256 * 1024
+MAX_ANSWER = 64 * 1024 * 1024
+"""A plain answer larger than this is broken; text alone never comes near it."""
+_ENDLESS = "the model's provider sent an answer without end. send the request again"
 DRAIN_SECONDS = 5.0
 """F5: how long usage and `[DONE]` are awaited after a finish."""
 
@@ -91,9 +94,12 @@ class Attempt:
                 events += self._decoder.feed(frame)
             if events or self._decoder.done:
                 self._advance(events)
-        elif self._size <= MAX_ERROR_BODY or self._mode == "json":
-            self._body.append(data)
+        elif not self.done.done():
             self._size += len(data)
+            if self._size <= (MAX_ANSWER if self._mode == "json" else MAX_ERROR_BODY):
+                self._body.append(data)
+            elif self._mode == "json":
+                self._fail(KenariError("upstream_error", _ENDLESS, elsewhere=True))
 
     def on_end(self) -> None:
         """The body is complete."""

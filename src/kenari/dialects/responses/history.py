@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import msgspec
 from msgspec import Raw
 
 from kenari.core.events import Escaped
@@ -24,74 +25,115 @@ _CALLS = frozenset({"function_call", "custom_tool_call", "local_shell_call", "to
 _OUTPUTS = frozenset(
     {"function_call_output", "custom_tool_call_output", "local_shell_call_output", "tool_search_output"}
 )
-
+_LISTINGS = frozenset({"additional_tools", "tool_search_output"})
 
 CARRIED = Raw(b"")
 """The `raw` of a part whose item stands in `raw` of a part before it: one message item may have several parts."""
 
 
-class _Turns:
-    """Collects items into turns."""
+class _Head(msgspec.Struct, gc=False):
+    """What most items are: a message."""
 
-    def __init__(self) -> None:
+    type: str | None = None
+    role: str | None = None
+    content: Raw = Raw()
+
+
+class _Piece(msgspec.Struct, gc=False):
+    """What most parts are: text."""
+
+    type: str | None = None
+    text: Raw = Raw()
+
+
+_HEAD = jsonx.decoder(_Head)
+_PIECES = jsonx.decoder(list[_Piece])
+_ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+
+
+class History:
+    """Collects input items into `turns`. What is dropped is noted (D9)."""
+
+    def __init__(self, notices: list[Notice]) -> None:
         self.turns: list[Turn] = []
+        self._notices = notices
         self._run = ""  # what the last turn still takes: "assistant" items or "results"
 
-    def message(self, role: Role, parts: Sequence[Part], item: Fields, raw: Raw) -> None:
-        """A message of a person or of the system."""
-        developer = item.string("role") == "developer"
-        self.turns.append(Turn(role, list(parts), developer=developer, raw=raw, param=item.path))
+    def add(self, raw: Raw, path: str) -> Fields | None:
+        """Take the next item, which stands at `path`. Returns its members when it brings tools (D18). Raises the 400
+        that names the fault."""
+        head = _read_plain(raw)
+        if head is not None:
+            role, texts = head
+            self._take_message(role, [TextPart(text) for text in texts], raw, path)
+            return None
+        item = Fields.of(raw, path)
+        kind = item.string("type") or "message"
+        if kind == "message":
+            role = item.string("role")
+            if role is None or role not in _ROLES:
+                raise item.fault("role", "must be system, developer, user or assistant")
+            self._take_message(role, _content(item, role), raw, path)
+        elif kind == "reasoning":
+            self._take("assistant", [_reasoning(item, raw)], path)
+        elif kind in _CALLS:
+            self._take("assistant", [_call(kind, item, raw)], path)
+        elif kind in _OUTPUTS:
+            self._take("results", [_output(kind, item, raw)], path)
+        elif kind == "item_reference":
+            _follow(item)
+        elif kind != "additional_tools":  # unknown kinds are dropped (S140)
+            self._notices.append(Notice(kind[:64], "an input item of an unknown kind"))
+        return item if kind in _LISTINGS else None
+
+    def _take_message(self, role: str, parts: Sequence[TextPart | ImagePart], raw: Raw, path: str) -> None:
+        if role == "assistant":
+            for position, part in enumerate(parts):
+                part.raw = raw if position == 0 else CARRIED
+            self._take("assistant", parts, path)
+            return
+        self.turns.append(Turn(_ROLES[role], list(parts), developer=role == "developer", raw=raw, param=path))
         self._run = ""
 
-    def add(self, run: str, parts: Sequence[Part], item: Fields) -> None:
+    def _take(self, run: str, parts: Sequence[Part], path: str) -> None:
         """Parts of the assistant's turn, or results."""
         if self._run == run:
             self.turns[-1].parts += parts
         else:
-            self.turns.append(Turn("assistant" if run == "assistant" else "user", list(parts), param=item.path))
+            self.turns.append(Turn("assistant" if run == "assistant" else "user", list(parts), param=path))
             self._run = run
 
 
-def read_items(items: list[tuple[Raw, Fields]], notices: list[Notice]) -> list[Turn]:
-    """The turns of a conversation. Unknown kinds are dropped and noted (S140, D9); D17 and D26 are the exceptions."""
-    turns = _Turns()
-    for raw, item in items:
-        kind = item.string("type") or "message"
-        if kind == "message":
-            _message(item, raw, turns)
-        elif kind == "reasoning":
-            turns.add("assistant", [_reasoning(item, raw)], item)
-        elif kind in _CALLS:
-            turns.add("assistant", [_call(kind, item, raw)], item)
-        elif kind in _OUTPUTS:
-            turns.add("results", [_output(kind, item, raw)], item)
-        elif kind == "item_reference":
-            identity = item.string("id") or ""
-            if not identity.startswith("rs_"):
-                raise item.fault(
-                    "type",
-                    "item_reference cannot be followed: nothing is kept here. set store: false "
-                    "in your client so that it sends the items themselves",
-                )
-        elif kind != "additional_tools":
-            notices.append(Notice(kind[:64], "an input item of an unknown kind"))
-    return turns.turns
+def _read_plain(raw: Raw) -> tuple[str, list[Escaped]] | None:
+    """Role and texts of a message that is nothing but text, as nearly all are; None for what needs a closer look."""
+    try:
+        head = jsonx.read(_HEAD, raw)
+        role = head.role
+        if role is None or role not in _ROLES or head.type not in (None, "message"):
+            return None
+        match jsonx.kind(head.content):
+            case "string":
+                return role, [jsonx.unquoted(head.content)]
+            case "array":
+                pieces = jsonx.read(_PIECES, head.content)
+            case _:
+                return None
+    except jsonx.Malformed:
+        return None
+    texts = [
+        jsonx.unquoted(piece.text) for piece in pieces if piece.type in _TEXT and jsonx.kind(piece.text) == "string"
+    ]
+    return (role, texts) if len(texts) == len(pieces) else None
 
 
-def _message(item: Fields, raw: Raw, turns: _Turns) -> None:
-    role = item.string("role")
-    match role:
-        case "system" | "developer":
-            turns.message("system", _content(item, role), item, raw)
-        case "user":
-            turns.message("user", _content(item, role), item, raw)
-        case "assistant":
-            parts = _content(item, role)
-            for position, part in enumerate(parts):
-                part.raw = raw if position == 0 else CARRIED
-            turns.add("assistant", parts, item)
-        case _:
-            raise item.fault("role", "must be system, developer, user or assistant")
+def _follow(item: Fields) -> None:
+    """D17: references to reasoning may be missing, others hold what the assistant said."""
+    if not (item.string("id") or "").startswith("rs_"):
+        raise item.fault(
+            "type",
+            "item_reference cannot be followed: nothing is kept here. set store: false in your client so that it sends "
+            "the items themselves",
+        )
 
 
 def _content(item: Fields, role: str) -> list[TextPart | ImagePart]:

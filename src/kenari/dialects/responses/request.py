@@ -5,7 +5,7 @@ from msgspec import Raw
 from kenari.core.errors import bad_request
 from kenari.core.request import EFFORTS, Notice, Request, TextPart, Thinking, Tool, ToolChoice, Turn
 from kenari.dialects.fields import Fields, read_sampling, unknown_server_tool
-from kenari.dialects.responses.history import read_items
+from kenari.dialects.responses.history import History
 from kenari.wire import jsonx
 
 SAMPLING = ("temperature", "top_p")
@@ -49,7 +49,7 @@ def _turns(fields: Fields, tools: list[Tool], notices: list[Notice]) -> list[Tur
         turns.append(Turn("system", [TextPart(instructions)], param="instructions"))
     source = fields.get("input")
     kind = jsonx.kind(source) if source is not None else ""
-    if source is None or bytes(source) == b'""':
+    if source is None or (kind == "string" and len(source) == 2):
         raise bad_request("input is required and must not be empty: a string or an array of items", "input")
     if kind == "string":
         turns.append(Turn("user", [TextPart(jsonx.unquoted(source))], param="input"))
@@ -59,13 +59,12 @@ def _turns(fields: Fields, tools: list[Tool], notices: list[Notice]) -> list[Tur
     items = fields.elements("input")
     if not items:
         raise bad_request("input is required and must not be empty: a string or an array of items", "input")
-    listed: list[tuple[Raw, Fields]] = []
+    history = History(notices)
     for position, raw in enumerate(items):
-        item = Fields.of(raw, f"input[{position}]")
-        if item.string("type") in ("additional_tools", "tool_search_output"):
-            _merge(tools, _read_tools(item, notices))
-        listed.append((raw, item))
-    return turns + read_items(listed, notices)
+        listing = history.add(raw, f"input[{position}]")
+        if listing is not None:
+            _merge(tools, _read_tools(listing, notices))
+    return turns + history.turns
 
 
 def _check_text(fields: Fields) -> None:

@@ -4,7 +4,7 @@ The model's name says what it does: `plain` (one JSON answer, or a short stream)
 `silent` (a head, one event, then nothing), `first5` (first event after 5 ms), `flood` (events as fast as the reader takes them, 64 MB).
 `GET /closed` tells how many calls were broken off by the peer and when (monotonic seconds), one per line.
 
-    python bench/upstream.py PORT
+    python bench/provider.py PORT
 """
 
 import asyncio
