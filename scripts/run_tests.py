@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from environment import CACHE, ROOT, VENV, binary, prepare_node, prepare_python
+from environment import CACHE, ROOT, binary, prepare_node, prepare_python
 
 PARTS = {
     "unit": ["tests/unit"],
@@ -54,7 +54,7 @@ def _style() -> int:
     for name, command in (
         ("ruff format", [binary("ruff"), "format", "--check", *CODE]),
         ("ruff check", [binary("ruff"), "check", *CODE]),
-        ("pyright", [binary("pyright"), "--pythonpath", binary("python"), "--venvpath", str(VENV.parent)]),
+        ("pyright", [binary("pyright"), "--pythonpath", binary("python")]),
     ):
         print(f"-- {name}", flush=True)
         failed |= subprocess.run(command, cwd=ROOT, check=False).returncode

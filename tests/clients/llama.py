@@ -14,7 +14,8 @@ from kenari.demo.server import DemoModel, start_demo
 
 ROOT = Path(__file__).resolve().parents[2]
 INSTALL_SECONDS = 280.0
-RELEASED = re.compile(r"slot +release: id +\d+ \| task \d+ \| stop processing: n_tokens = (\d+)")
+LAUNCHED = re.compile(rb"slot launch_slot_: id +\d+ \| task \d+ \| processing task")
+RELEASED = re.compile(rb"slot +release: id +\d+ \| task \d+ \| stop processing: n_tokens = (\d+)")
 
 
 def demo_data() -> Path:
@@ -35,16 +36,24 @@ class LlamaServer:
         """The present end of the server's log."""
         return self._log.stat().st_size
 
-    def released(self, mark: int, count: int, patience: float) -> list[int]:
-        """Tokens in each slot that was freed after `mark`; waits until there are `count`, at most `patience` seconds."""
+    def launched(self, mark: int, patience: float) -> bool:
+        """Whether a slot took work up after `mark`, or does within `patience` seconds."""
+        return self._wait_for(LAUNCHED, mark, patience) is not None
+
+    def released(self, mark: int, patience: float) -> int | None:
+        """Tokens in the slot that was freed first after `mark`; None when none is within `patience` seconds."""
+        found = self._wait_for(RELEASED, mark, patience)
+        return None if found is None else int(found.group(1))
+
+    def _wait_for(self, pattern: re.Pattern[bytes], mark: int, patience: float) -> re.Match[bytes] | None:
         until = time.monotonic() + patience
         while True:
             with self._log.open("rb") as log:
                 log.seek(mark)
-                found = [int(number) for number in RELEASED.findall(log.read().decode(errors="replace"))]
-            if len(found) >= count or time.monotonic() > until:
+                found = pattern.search(log.read())
+            if found is not None or time.monotonic() > until:
                 return found
-            time.sleep(0.05)
+            time.sleep(0.02)
 
 
 @contextmanager

@@ -45,11 +45,27 @@ def test_create(client: Anthropic) -> None:
     assert (message.usage.input_tokens, message.usage.output_tokens) == (14, 6)
 
 
-def test_x_api_key(rig: Rig) -> None:
-    """S59, D12: the other header, and an older version header, are taken too."""
-    headers = {"x-api-key": KEY, "anthropic-version": "2023-01-01"}
-    body = {"model": PAGE_MODEL, "max_tokens": 9, "messages": ASK}
-    assert rig.gateway.call("/v1/messages", body, headers=headers, key=None).status == 200
+@pytest.mark.parametrize("path", ["chat/completions", "messages", "messages/count_tokens", "responses", "models"])
+@pytest.mark.parametrize("header", ["x-api-key", "authorization"])
+def test_both_headers(rig: Rig, header: str, path: str) -> None:
+    """S59, A1, D12: each header on every endpoint, with an older version header too; the wrong key on none."""
+    asked: Any = {"input": "Halo!"} if path == "responses" else {"messages": ASK}
+    body = None if path == "models" else {"model": PAGE_MODEL, "max_tokens": 9, **asked}
+    for key, status in ((KEY, 200), ("kn-wrong", 401)):
+        headers = {"anthropic-version": "2023-06-01", header: f"Bearer {key}" if header == "authorization" else key}
+        method = "GET" if body is None else "POST"
+        answer = rig.gateway.call(f"/v1/{path}", body, method=method, headers=headers, key=None)
+        assert answer.status == status
+
+
+def test_sent_header(rig: Rig) -> None:
+    """S59: this SDK sends Bearer for `api_key`, and x-api-key when it is told to."""
+    with Anthropic(base_url=rig.gateway.url, api_key="kn-wrong", default_headers={"x-api-key": KEY}) as client:
+        assert client.messages.create(model=PAGE_MODEL, max_tokens=9, messages=ASK).content
+    with Anthropic(base_url=rig.gateway.url, api_key="kn-wrong", max_retries=0) as client:
+        with pytest.raises(anthropic.AuthenticationError) as refused:
+            client.messages.create(model=PAGE_MODEL, max_tokens=9, messages=ASK)
+        assert refused.value.response.headers["x-should-retry"] == "false"
 
 
 def test_page_sample(client: Anthropic, capsys: pytest.CaptureFixture[str]) -> None:

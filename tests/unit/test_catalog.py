@@ -85,3 +85,9 @@ def test_s173_a_model_of_another_kind_is_400_and_names_its_endpoint(kind: Kind) 
         Catalog({"m": Model(id="m", targets=TARGET, kind=kind)}, {}).chat_model("m")
     assert (caught.value.code, caught.value.status, caught.value.param) == ("bad_request", 400, "model")
     assert ENDPOINTS[kind] in caught.value.message
+
+
+def test_a_target_that_two_members_of_a_route_share_is_tried_once_m2() -> None:
+    two = TargetRef("other", "b")
+    models = {"a": Model(id="a", targets=TARGET), "b": Model(id="b", targets=(two, *TARGET))}
+    assert Catalog(models, {"r": ("a", "b", "a")}).chat_model("r").targets == (*TARGET, two)

@@ -124,10 +124,13 @@ def test_d23_developer_is_system_where_the_provider_does_not_know_it() -> None:
     assert fitted(request(*turns), target("responses")).turns[0].developer
 
 
-def test_a_conversation_of_system_texts_only_is_400() -> None:
+def test_a_conversation_of_system_texts_only() -> None:
+    """Only Messages providers want a message besides the system prompt; the client's own word for it is named."""
+    only = request(Turn("system", [TextPart(b"lead")]))
+    assert len(fitted(only).turns) == 1
     with pytest.raises(KenariError) as caught:
-        fitted(request(Turn("system", [TextPart(b"lead")])))
-    assert caught.value.code == "bad_request"
+        fitted(only, target("messages"))
+    assert (caught.value.code, caught.value.param) == ("bad_request", "messages")
 
 
 def test_parts_of_one_format_reach_that_format_only_and_are_told() -> None:

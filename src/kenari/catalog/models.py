@@ -66,7 +66,8 @@ class Catalog:
         self._names = {alias: model for model in models.values() for alias in model.aliases} | models
         self._routes = routes
         for name, members in routes.items():
-            targets = tuple(target for member in members for target in self._names[member].targets)
+            every = [target for member in members for target in self._names[member].targets]
+            targets = tuple(dict.fromkeys(every))  # each once in a request (M2)
             first = self._names[members[0]]
             self._names.setdefault(name, msgspec.structs.replace(first, id=name, targets=targets, aliases=()))
 

@@ -1,5 +1,7 @@
 """TOML and environment -> Config. Unknown keys are faults; all faults are told at once, each with its path."""
 
+import ipaddress
+import math
 import re
 import tomllib
 from collections.abc import Mapping
@@ -10,25 +12,22 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 
 from kenari.catalog.models import Kind, Model, Price, TargetRef
+from kenari.config.builtin import SCRIPTED, builtin_config
+from kenari.config.notes import notes_on
 from kenari.config.settings import Config, Route, ServerSettings
-from kenari.config.table import Faults, Table, nearest
+from kenari.config.table import LARGEST, Faults, Secret, Table, dotted, nearest
 from kenari.core.profile import Profile
 from kenari.providers.base import Provider
 from kenari.providers.rows import ROWS, Row
 
 DIALECTS = ("chat", "messages", "responses")
-SCRIPTED = Provider(name="demo", dialect="chat", base_url="scripted:")
-SCRIPTED_MODEL = Model(
-    id="demo/scripted",
-    targets=(TargetRef("demo", "scripted"),),
-    reasoning=True,
-    vision=True,
-    context_window=32768,
-    max_output_tokens=8192,
-)
 DEFAULT_FILE = "kenari.toml"
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+\Z")
 _OWN_HEADERS = ("host", "content-length", "content-type", "transfer-encoding", "connection", "expect", "upgrade")
+_ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/\s]+")
+_PORT = re.compile(r"[0-9]{1,5}")
+_WEIGHT = re.compile(r"[1-9][0-9]{0,8}")
+_ENDPOINTS = ("/chat/completions", "/messages", "/responses")
 
 
 class ConfigError(Exception):
@@ -50,19 +49,16 @@ def load_config(path: str | None, env: Mapping[str, str], folder: Path) -> Confi
         path = str(folder / DEFAULT_FILE)
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a path with a NUL
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
         raise ConfigError([(path, f"cannot be read: {reason}")]) from None
     try:
         values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # TOMLDecodeError, and numbers too long to be read
         raise ConfigError([(path, f"is not valid TOML: {error}")]) from None
+    except RecursionError:
+        raise ConfigError([(path, "is not valid TOML: it is nested too deeply")]) from None
     return parse_config(values, env, path)
-
-
-def builtin_config() -> Config:
-    """What is served without any configuration: the scripted provider."""
-    return Config(providers={"demo": SCRIPTED}, models={SCRIPTED_MODEL.id: SCRIPTED_MODEL})
 
 
 def parse_config(values: Mapping[str, Any], env: Mapping[str, str], source: str) -> Config:
@@ -74,8 +70,8 @@ def parse_config(values: Mapping[str, Any], env: Mapping[str, str], source: str)
     limits = top.child("limits")
     billing = top.child("billing")
     store_url = store.text("url", "sqlite:///kenari.db")
-    if not store_url.startswith(("sqlite://", "postgresql://")):
-        store.fault("url", 'must begin with "sqlite://" or "postgresql://"')
+    if not store_url.startswith(("sqlite:///", "postgresql://")):
+        store.fault("url", 'must begin with "sqlite:///" or "postgresql://"')
     limits_url = limits.text("url", "memory://")
     if not limits_url.startswith(("memory://", "valkey://")):
         limits.fault("url", 'must begin with "memory://" or "valkey://"')
@@ -92,8 +88,8 @@ def parse_config(values: Mapping[str, Any], env: Mapping[str, str], source: str)
         providers, models = builtin.providers | providers, builtin.models
     config = Config(
         server=server,
-        store_url=store_url,
-        limits_url=limits_url,
+        store_url=Secret(store_url),
+        limits_url=Secret(limits_url),
         currency=currency,
         enforce=bool(enforce),
         providers=providers,
@@ -101,20 +97,20 @@ def parse_config(values: Mapping[str, Any], env: Mapping[str, str], source: str)
         routes=routes,
         source=source,
     )
-    return _with_env(msgspec.structs.replace(config, notes=_notes(config)), env, faults)
+    return _with_env(config, env, faults)
 
 
 def _with_env(config: Config, env: Mapping[str, str], faults: Faults) -> Config:
-    key = env.get("KENARI_BOOTSTRAP_KEY", "")
+    key = env.get("KENARI_BOOTSTRAP_KEY", "").strip()
     if key and not key.startswith("kn-"):
         faults.add("KENARI_BOOTSTRAP_KEY", "must start with kn-")
     table = Table({"KENARI_SECRET": env.get("KENARI_SECRET", "")}, "", faults, env)
     secret = table.secret("KENARI_SECRET")
     if faults.found:
         raise ConfigError(faults.found)
-    return msgspec.structs.replace(
-        config, bootstrap_key=key, admin_token=env.get("KENARI_ADMIN_TOKEN", ""), secret=secret
-    )
+    token = env.get("KENARI_ADMIN_TOKEN", "").strip()
+    config = msgspec.structs.replace(config, bootstrap_key=Secret(key), admin_token=Secret(token), secret=secret)
+    return msgspec.structs.replace(config, notes=notes_on(config))
 
 
 def _server(table: Table) -> ServerSettings:
@@ -140,7 +136,7 @@ def _server(table: Table) -> ServerSettings:
         tls_cert=cert,
         tls_key=key,
         trusted_proxies=table.networks("trusted_proxies"),
-        cors_origins=table.texts("cors_origins"),
+        cors_origins=_origins(table),
         log="text" if table.choice("log", ("json", "text"), "json") == "text" else "json",
     )
     table.close()
@@ -151,12 +147,30 @@ def _address(table: Table, key: str, default: str) -> str:
     value = table.text(key, default)
     host, colon, port = value.rpartition(":")
     unix = value.startswith("unix:/")
-    bracketed = host.startswith("[") and host.endswith("]")
-    ported = bool(colon) and port.isascii() and port.isdigit() and int(port) < 65536
-    if not unix and not (ported and (bracketed or not set(host) & set(":[]"))):
+    ported = bool(colon) and bool(_PORT.fullmatch(port)) and int(port) < 65536
+    if not unix and not (ported and _is_host(host)):
         table.fault(key, 'must be like "127.0.0.1:8080", "[::1]:8080" or "unix:/run/kenari.sock"')
         return default
     return value
+
+
+def _is_host(host: str) -> bool:
+    """A name, an IPv4 address, an IPv6 address in brackets, or nothing (all addresses)."""
+    if not (host.startswith("[") and host.endswith("]")):
+        return not re.search(r"[\s:/\[\]]", host)
+    try:
+        ipaddress.IPv6Address(host[1:-1])
+    except ValueError:
+        return False
+    return True
+
+
+def _origins(table: Table) -> tuple[str, ...]:
+    origins = table.texts("cors_origins")
+    for origin in origins:
+        if not _ORIGIN.fullmatch(origin):
+            table.fault("cors_origins", f'{origin!r} is no origin like "https://app.example" (without a path), or "*"')
+    return origins
 
 
 def _provider(name: str, table: Table, server: ServerSettings) -> Provider:
@@ -204,6 +218,8 @@ def _base_url(table: Table, default: str) -> str:
         table.fault("base_url", "must be an http or https address")
     elif parts is not None and (parts.query or parts.fragment or "@" in parts.netloc):
         table.fault("base_url", "must have no user, query or fragment; keys belong into api_key")
+    elif base_url.endswith(_ENDPOINTS):
+        table.fault("base_url", "must end before the endpoint's path, which kenari appends itself")
     return base_url
 
 
@@ -212,7 +228,7 @@ def _proxy(table: Table) -> str:
     parts = _split(proxy)
     if proxy and (parts is None or parts.scheme != "http"):
         table.fault("proxy", 'must be an address like "http://user:password@proxy.example:3128"')
-    return proxy
+    return Secret(proxy)
 
 
 def _split(url: str) -> SplitResult | None:
@@ -238,10 +254,11 @@ def _profile(table: Table, base: Profile) -> Profile:
             table.fault(field.name, _reason(error))
         else:
             values[field.name] = value
-    if values["min_budget"] < 0:
+    if not 0 <= values["min_budget"] <= LARGEST:
         table.fault("min_budget", "must be a whole number of at least 0")
-    if values["temperature_max"] is not None and values["temperature_max"] <= 0:
-        table.fault("temperature_max", "must be above 0")
+    ceiling = values["temperature_max"]
+    if ceiling is not None and not 0 < ceiling < math.inf:
+        table.fault("temperature_max", "must be a number above 0")
     table.close()
     return msgspec.convert(values, Profile)
 
@@ -269,6 +286,8 @@ def _headers(table: Table) -> Any:
 
 def _model(name: str, table: Table, providers: dict[str, Provider]) -> Model:
     targets: list[TargetRef] = []
+    if not name:
+        table.fault("", "a model needs a name")
     for text in table.texts("targets"):
         provider, slash, model = text.partition("/")
         if not slash or not model:
@@ -277,6 +296,8 @@ def _model(name: str, table: Table, providers: dict[str, Provider]) -> Model:
             near = nearest(provider, tuple(providers))
             table.fault("targets", f"{text!r} names the provider {provider!r}, which is not configured{near}")
         else:
+            if TargetRef(provider, model) in targets:
+                table.fault("targets", f"{text!r} stands twice; a request tries each target once")
             targets.append(TargetRef(provider, model))
     if not table.has("targets") or table.take("targets") == []:
         table.fault("targets", 'is required: a list like ["groq/openai/gpt-oss-120b"]')
@@ -316,8 +337,9 @@ def _check_names(models: dict[str, Model], faults: Faults) -> None:
     seen = dict.fromkeys(models, "a model")
     for model in models.values():
         for alias in model.aliases:
-            if alias in seen:
-                faults.add(f'models."{model.id}".aliases', f"{alias!r} is already {seen[alias]}")
+            if alias in seen or not alias:
+                taken = f"{alias!r} is already {seen[alias]}" if alias else "an alias needs a name"
+                faults.add(f"{dotted('models', model.id)}.aliases", taken)
             seen[alias] = f"an alias of {model.id}"
 
 
@@ -325,14 +347,14 @@ def _route(name: str, table: Table, models: dict[str, Model]) -> Route:
     members: list[str] = []
     weights: list[int] = []
     known = models | {alias: model for model in models.values() for alias in model.aliases}
-    if name in known:
-        table.fault("", "a model or an alias already has this name")
+    if name in known or not name:
+        table.fault("", "a model or an alias already has this name" if name else "a route needs a name")
     for text in table.texts("models"):
         plain = text in known or "@" not in text
         member, _, weight = (text, "", "1") if plain else text.rpartition("@")
         if member not in known:
             table.fault("models", f"{member!r} is not a configured model{nearest(member, tuple(known))}")
-        elif not (weight.isascii() and weight.isdigit() and int(weight) > 0):
+        elif not _WEIGHT.fullmatch(weight):
             table.fault("models", f"{text!r} has no whole weight of at least 1 behind the @")
         else:
             members.append(member)
@@ -344,27 +366,3 @@ def _route(name: str, table: Table, models: dict[str, Model]) -> Route:
     policy = table.choice("policy", ("order", "weighted", "cheapest", "fastest"), "order")
     table.close()
     return Route(tuple(members), tuple(weights), cast("Any", policy))
-
-
-def _notes(config: Config) -> tuple[str, ...]:
-    """What is set but has no effect yet, and what an operator should know."""
-    notes: list[str] = []
-    models = config.models
-    if config.providers and not any(model != SCRIPTED_MODEL for model in models.values()):
-        notes.append("[models] is empty: only the built-in scripted model is served")
-    if any(model.price is not None for model in models.values()):
-        notes.append("models.*.price, [store], [billing]: there is no bill yet; only the bootstrap key exists")
-    unpriced = [name for name, model in models.items() if model.price is None and model != SCRIPTED_MODEL]
-    if unpriced:
-        notes.append(f"models without a price serve keys without limits only: {', '.join(unpriced)}")
-    if any(model.access == "subscribers" for model in models.values()):
-        notes.append('models.*.access = "subscribers": there are no plans yet')
-    if any(route.policy != "order" or set(route.weights) != {1} for route in config.routes.values()):
-        notes.append("routes.*: models are tried in order, whatever the policy and the weights")
-    if config.store_url != Config().store_url and not config.store_url.startswith("sqlite:///"):
-        notes.append("store.url: nothing is stored yet; secrets that kenari makes lie in the current folder")
-    if config.limits_url != "memory://":
-        notes.append("limits.url: there are no limits yet")
-    if config.server.admin_listen != ServerSettings().admin_listen:
-        notes.append("server.admin_listen: the management API is not served yet")
-    return tuple(notes)

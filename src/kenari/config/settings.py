@@ -40,7 +40,7 @@ class Route(msgspec.Struct, frozen=True):
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that kenari is told. Secrets are in it: never print it whole."""
+    """Everything that kenari is told. What is secret in it is a `Secret`: its repr shows `***` there."""
 
     server: ServerSettings = ServerSettings()
     store_url: str = "sqlite:///kenari.db"

@@ -8,6 +8,7 @@ from typing import Any, cast
 import msgspec
 
 from kenari.config.settings import Config, ServerSettings
+from kenari.config.table import BYTES
 from kenari.providers.base import Provider
 from kenari.wire import jsonx
 
@@ -40,7 +41,7 @@ def _server(server: ServerSettings) -> list[str]:
     for name in server.__struct_fields__:
         value = getattr(server, name)
         if name == "max_body":
-            lines.append(f'max_body = "{value}B"')
+            lines.append(f"max_body = {_size(value)}")
         elif name == "tls_cert":
             lines.append(f"tls = {_value({'cert': server.tls_cert, 'key': server.tls_key})}")
         elif name != "tls_key":
@@ -64,6 +65,11 @@ def _provider(provider: Provider) -> list[str]:
 def _duration(seconds: float) -> str:
     """Seconds without an exponent, to the microsecond."""
     return f'"{Decimal(f"{seconds:.6f}").normalize():f}s"'
+
+
+def _size(size: int) -> str:
+    """Bytes in the largest unit that leaves a whole number."""
+    return next(f'"{size // unit}{word}"' for word, unit in BYTES.items() if size % unit == 0)
 
 
 def _value(value: Any) -> str:

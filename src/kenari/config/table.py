@@ -10,14 +10,28 @@ from typing import Any, cast
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)\Z", re.ASCII)
-_SIZE = re.compile(r"(\d+)(B|KiB|MiB|GiB)\Z", re.ASCII)
+_DURATION = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)(ms|s|m|h)\Z", re.ASCII)
+_SIZE = re.compile(r"(\d{1,15})(B|KiB|MiB|GiB)\Z", re.ASCII)
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_BYTES = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
-_DECIMAL = re.compile(r"\d+(\.\d+)?\Z", re.ASCII)
+BYTES = {"GiB": 1024**3, "MiB": 1024**2, "KiB": 1024, "B": 1}
+_DECIMAL = re.compile(r"\d{1,15}(\.\d{1,15})?\Z", re.ASCII)
 _PRINTABLE = re.compile(r"[\x20-\x7e]*\Z")
 LONGEST = 366 * 24 * 3600.0
 """Seconds: no duration is longer. What is longer is a typing error, and overflows timers."""
+SHORTEST = 0.001
+"""Seconds: no duration is shorter. Timers do not tell shorter ones apart."""
+LARGEST = 2**53
+"""No whole number is larger: above it JSON's readers lose digits."""
+
+
+class Secret(str):
+    """A key, a token, or an address that may hold a password. It is its text wherever text is wanted, but whatever
+    shows what a value looks like (a record's repr, an assertion, a debugger) shows `***`."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "'***'"
 
 
 class Faults:
@@ -40,10 +54,7 @@ class Table:
 
     def at(self, key: str) -> str:
         """The dotted path of a key; of the table itself for ""."""
-        if not key and self.path:
-            return self.path
-        shown = key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else f'"{key}"'
-        return f"{self.path}.{shown}" if self.path else shown
+        return self.path if not key and self.path else dotted(self.path, key)
 
     def fault(self, key: str, message: str) -> None:
         """Something is wrong with a key."""
@@ -91,8 +102,8 @@ class Table:
         value = self.take(key)
         if value is None:
             return default
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            self.fault(key, f"must be a whole number of at least {least}")
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= LARGEST:
+            self.fault(key, f"must be a whole number from {least} to {LARGEST}")
             return default
         return value
 
@@ -103,8 +114,8 @@ class Table:
             return default
         found = _DURATION.match(value) if isinstance(value, str) else None
         amount = float(found.group(1)) * _SECONDS[found.group(2)] if found else 0.0
-        if not 0 < amount <= LONGEST:
-            self.fault(key, 'must be a duration above zero like "500ms", "15s", "10m" or "1h", a year at most')
+        if not SHORTEST <= amount <= LONGEST:
+            self.fault(key, 'must be a duration like "500ms", "15s", "10m" or "1h", from 1ms to a year')
             return default
         return amount
 
@@ -114,10 +125,11 @@ class Table:
         if value is None:
             return default
         found = _SIZE.match(value) if isinstance(value, str) else None
-        if found is None or int(found.group(1)) == 0:
+        amount = int(found.group(1)) * BYTES[found.group(2)] if found else 0
+        if not 0 < amount <= LARGEST:
             self.fault(key, 'must be a size like "512KiB", "32MiB" or "1GiB"')
             return default
-        return int(found.group(1)) * _BYTES[found.group(2)]
+        return amount
 
     def decimal(self, key: str, default: str | None) -> str | None:
         """An amount: a decimal string."""
@@ -151,11 +163,11 @@ class Table:
                 self.fault(key, f'{text!r} is no network like "10.0.0.0/8" or "::1/128"')
         return tuple(out)
 
-    def secret(self, key: str) -> str:
+    def secret(self, key: str) -> Secret:
         """A secret: env:NAME, file:PATH or the thing itself."""
         return self.resolve(key, self.text(key))
 
-    def secrets(self, key: str) -> tuple[str, ...]:
+    def secrets(self, key: str) -> tuple[Secret, ...]:
         """A list of secrets."""
         return tuple(one for one in (self.resolve(key, text) for text in self.texts(key)) if one)
 
@@ -165,7 +177,7 @@ class Table:
         if value is not None and not isinstance(value, dict):
             self.fault(key, "must be a table")
             value = None
-        return Table(cast("dict[str, Any]", value or {}), self.at(key), self._faults, self._env)
+        return Table(cast("dict[str, Any]", value or {}), dotted(self.path, key), self._faults, self._env)
 
     def children(self) -> "list[tuple[str, Table]]":
         """All members as tables."""
@@ -184,7 +196,7 @@ class Table:
             self.fault(key, f"{path} is no file that can be read")
         return path
 
-    def resolve(self, key: str, text: str) -> str:
+    def resolve(self, key: str, text: str) -> Secret:
         """What a secret's text stands for. It travels in header lines, so it is one line of printable ASCII; a fault
         names the reference, never the secret."""
         value, source = text, "the value"
@@ -196,15 +208,21 @@ class Table:
             source = text
             try:
                 value = Path(os.path.expanduser(text[5:])).read_text(encoding="utf-8").strip()
-            except (OSError, UnicodeDecodeError) as error:
+            except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a path with a NUL
                 self.fault(key, f"cannot read {text[5:]}: {getattr(error, 'strerror', None) or 'not text'}")
-                return ""
+                return Secret()
             if not value:
                 self.fault(key, f"{text[5:]} is empty")
         if not _PRINTABLE.match(value):
             self.fault(key, f"{source} must be one line of printable ASCII")
-            return ""
-        return value
+            return Secret()
+        return Secret(value)
+
+
+def dotted(path: str, key: str) -> str:
+    """A key below a path, in quotes where TOML wants them."""
+    shown = key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else f'"{key}"'
+    return f"{path}.{shown}" if path else shown
 
 
 def nearest(word: str, known: "tuple[str, ...] | list[str]") -> str:

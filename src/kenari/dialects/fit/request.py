@@ -29,8 +29,9 @@ def fit(request: Request, target: Target, seal_key: Callable[[str], str] | None 
     turns = fit_reasoning(turns, target)
     turns = fit_content(turns, request.origin, target, notices)
     turns = rename_calls(turns, request, names)
-    if not any(turn.role != "system" for turn in turns):
-        raise bad_request("the conversation holds no message of a user or an assistant. add one", "messages")
+    if target.dialect == "messages" and all(turn.role == "system" for turn in turns):
+        where = "input" if request.origin == "responses" else "messages"
+        raise bad_request("the conversation holds no message of a user or an assistant. add one", where)
     fitted = msgspec.structs.replace(
         request,
         model=target.model,

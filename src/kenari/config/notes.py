@@ -1,0 +1,56 @@
+"""What `kenari check` says beside the configuration: settings without an effect yet, and what is worth knowing."""
+
+from kenari.config.builtin import SCRIPTED, SCRIPTED_MODEL
+from kenari.config.settings import Config, ServerSettings
+from kenari.providers.rows import ROWS
+
+_KEY_ENV = {row.base_url: row.key_env for row in ROWS.values() if row.key_env}
+
+
+def notes_on(config: Config) -> tuple[str, ...]:
+    """The notes, in the order of the configuration."""
+    return (*_on_providers(config), *_on_models(config), *_without_effect(config))
+
+
+def _on_providers(config: Config) -> list[str]:
+    """Public providers without a key, which would refuse every call."""
+    return [
+        f'providers.{provider.name}: no api_key is set; "env:{_KEY_ENV[provider.base_url]}" is the usual one'
+        for provider in config.providers.values()
+        if provider.base_url in _KEY_ENV and not provider.keys and not provider.profile.headers
+    ]
+
+
+def _on_models(config: Config) -> list[str]:
+    notes: list[str] = []
+    own = [model for model in config.models.values() if model != SCRIPTED_MODEL]
+    if not own and any(provider.base_url != SCRIPTED.base_url for provider in config.providers.values()):
+        notes.append("[models] is empty: only the built-in scripted model is served")
+    unpriced = [model.id for model in own if model.price is None]
+    if unpriced:
+        notes.append(f"models without a price serve keys without limits only: {', '.join(unpriced)}")
+    if len(unpriced) < len(own):
+        notes.append("models.*.price: there is no bill yet; only the bootstrap key exists")
+    if any(model.access == "subscribers" for model in own):
+        notes.append('models.*.access = "subscribers": there are no plans yet')
+    silent = [model.id for model in own if model.kind != "chat"]
+    if silent:
+        notes.append(f"models.*.kind: only chat models are served yet, so these are refused: {', '.join(silent)}")
+    return notes
+
+
+def _without_effect(config: Config) -> list[str]:
+    notes: list[str] = []
+    if any(route.policy != "order" or set(route.weights) != {1} for route in config.routes.values()):
+        notes.append("routes.*: models are tried in order, whatever the policy and the weights")
+    if not config.store_url.startswith("sqlite:"):
+        notes.append("store.url: nothing is stored yet; secrets that kenari makes lie in the current folder")
+    if config.limits_url != Config().limits_url:
+        notes.append("limits.url: there are no limits yet")
+    if (config.currency, config.enforce) != (Config().currency, Config().enforce):
+        notes.append("[billing]: there is no bill yet")
+    if config.server.admin_listen != ServerSettings().admin_listen:
+        notes.append("server.admin_listen: the management API is not served yet")
+    if config.admin_token:
+        notes.append("KENARI_ADMIN_TOKEN: the management API is not served yet")
+    return notes

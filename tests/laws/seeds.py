@@ -1,0 +1,198 @@
+"""Faults that are seeded into a copy of the source: each breaks rules of the contract, whose tests must then fail.
+
+A seed replaces one piece of text that stands exactly once in its file. When the code changes so that the piece is not
+there any more, the seed is to be written anew for the place where the rule lives now.
+"""
+
+from typing import NamedTuple
+
+
+class Seed(NamedTuple):
+    """In `file`, `old` becomes `new`; of the tests that name a number in `breaks`, at least one each must fail."""
+
+    breaks: str
+    file: str
+    old: str
+    new: str
+
+
+CHAT, MSG, RSP = "dialects/chat/", "dialects/messages/", "dialects/responses/"
+SEEDS = [
+    # -- chat completions
+    Seed("S9", CHAT + "encode.py", 'DONE = b"data: [DONE]\\n\\n"', 'DONE = b""'),
+    Seed("S36", CHAT + "encode.py", '"object":"chat.completion.chunk"', '"object":"chat.completion"'),
+    Seed("S37 S39", CHAT + "encode.py", "% (answer.id.encode(),", '% (b"chatcmpl-1",'),
+    Seed("S38", CHAT + "encode.py", "answer.created, jsonx.encode(answer.model))", "answer.created, b'\"x\"')"),
+    Seed("S41", CHAT + "encode.py", 'b\'{"role":"assistant","content":""}\'', 'b\'{"content":""}\''),
+    Seed("S21 S43", CHAT + "encode.py", '","reasoning_content":"', '","thoughts":"'),
+    Seed(
+        "S44",
+        CHAT + "encode.py",
+        '"type": "function", "function": function}\n        return self._chunk',
+        '"function": function}\n        return self._chunk',
+    ),
+    Seed("S46 F1", CHAT + "encode.py", 'b"tool_calls", "filter"', 'b"stop", "filter"'),
+    Seed("S47 S51", CHAT + "encode.py", "if self._usage.total:", "if not self._usage.total:"),
+    Seed("S27", CHAT + "encode.py", "if self._usage.total:", "if True:"),
+    Seed("S48", CHAT + "encode.py", "if usage.cache_read:", "if usage.cache_read is not None:"),
+    Seed(
+        "S53 S31",
+        CHAT + "encode.py",
+        'return b"data: " + jsonx.encode(envelope(error)) + b"\\n\\n" + DONE',
+        "return DONE",
+    ),
+    Seed("S34", CHAT + "encode.py", "if self._hide or not event.delta:", "if not event.delta:"),
+    Seed("D15", CHAT + "encode.py", 'return self._chunk(b"{}") if self.started', 'return b"" if self.started'),
+    Seed("S39", CHAT + "encode.py", '"object": "chat.completion",', '"object": "completion",'),
+    # -- messages
+    Seed(
+        "S10 S66", MSG + "encode.py", 'event_frame(b"message_delta", end) + _STOP', 'event_frame(b"message_delta", end)'
+    ),
+    Seed("S60 S61", MSG + "encode.py", '"stop_sequence": None,\n            "usage": usage,', '"stop_sequence": None,'),
+    Seed(
+        "S65",
+        MSG + "encode.py",
+        '"usage": usage_object(self._usage),\n            }\n        )\n        return opening',
+        "}\n        )\n        return opening",
+    ),
+    Seed("S72", MSG + "encode.py", '"call": "tool_use",', '"call": "end_turn",'),
+    Seed("S71", MSG + "encode.py", '"name": event.name, "input": {}}', '"name": event.name, "input": ""}'),
+    Seed(
+        "S62 S64",
+        MSG + "encode.py",
+        'out.append(event_frame(b"content_block_stop"',
+        '(event_frame(b"content_block_stop"',
+    ),
+    Seed("S77", MSG + "encode.py", "self._index += 1\n", "self._index += 2\n"),
+    Seed(
+        "S69 D20", MSG + "encode.py", 'out.append(_DELTA % self._index + jsonx.encode(signature) + b"}\\n\\n")', "pass"
+    ),
+    Seed("S22", MSG + "encode.py", '"type":"thinking_delta"', '"type":"text_delta"'),
+    Seed("S25", MSG + "encode.py", '"type":"input_json_delta"', '"type":"json_delta"'),
+    Seed(
+        "S68 S73", MSG + "encode.py", '"error": {"type": error.in_stream_anthropic_type,', '"error": {"type": "fault",'
+    ),
+    Seed("E5", MSG + "encode.py", 'if error.code == "context_length_exceeded" and', "if False and"),
+    Seed("E6", MSG + "encode.py", '"error": inner, "request_id": request_id}', '"error": inner}'),
+    # -- responses
+    Seed("S100 S99", RSP + "resource.py", '"resp_" + answer.id', "answer.id"),
+    Seed("S151 S97", RSP + "resource.py", '"input_tokens_details": {"cached_tokens": usage.cache_read or 0},', ""),
+    Seed("S98", RSP + "resource.py", '{"code": error.code, "message": error.message}', '{"code": error.code}'),
+    Seed("S156", RSP + "resource.py", 'else "max_output_tokens"', 'else "length"'),
+    Seed("S147 S148", RSP + "resource.py", '"object": "response",', '"object": "resp",'),
+    Seed("D2", RSP + "resource.py", '"presence_penalty": 0.0,', '"presence_penalty": None,'),
+    Seed("D1 S149", RSP + "items.py", ', "annotations": []}', "}"),
+    Seed("S149", RSP + "items.py", '"role": "assistant", "content"', '"content"'),
+    Seed("S152", RSP + "items.py", '{"type": "summary_text", "text"', '{"type": "text", "text"'),
+    Seed("S154", RSP + "items.py", 'out["arguments"] = jsonx', 'out["args"] = jsonx'),
+    Seed("F12", "core/ids.py", 'return f"{prefix}_{request}{index:02d}"', 'return f"{prefix}_{index}"'),
+    Seed("S78", RSP + "encode.py", "self._number = number + 1\n        return b'event", "self._number = number + 2\n        return b'event"),
+    Seed("S90", RSP + "encode.py", 'self._frame("response.completed"', 'self._frame("response.done"'),
+        Seed(
+        "S92", RSP + "encode.py", 'return self._frame("response.created"', 'return self._frame("response.in_progress"'
+    ),
+    Seed("S91", RSP + "encode.py", 'self._frame("response.failed"', 'self._frame("response.completed"'),
+        Seed("S94", RSP + "encode.py", "if not self._reasoning:
+", "if True:
+"),
+        Seed("S88 S96", RSP + "encode.py", 'out = self._about("response.function_call_arguments.done"', 'out = b"" and self._about("x"'),
+        Seed("S11", RSP + "encode.py", "self._finished())
+
+    def fail", "self._finished()) + b'data: [DONE]\n\n'
+
+    def fail"),
+        # -- what a Responses client may ask
+    Seed("S105", RSP + "request.py", 'if fields.get("previous_response_id") is not None:', "if False:"),
+    Seed("S110", RSP + "request.py", "if not items:", "if False:"),
+    Seed("S113", RSP + "request.py", "if instructions:", "if False:"),
+    Seed("S126", RSP + "request.py", "if wanted is not None and", "if False and"),
+    Seed(
+        "S117",
+        RSP + "request.py",
+        'notices.append(Notice(kind[:64], "a tool of a kind that is not served here"))',
+        'raise tool.fault("type", "x")',
+    ),
+    Seed("D9", RSP + "request.py", 'if kind.startswith("kenari:"):', "if False:"),
+    Seed(
+        "S119 S172", RSP + "request.py", 'if word not in ("auto", "none", "required"):\n            raise wrong', "pass"
+    ),
+    Seed("S121", RSP + "request.py", 'raise reasoning.fault("effort"', 'return reasoning.fault("effort"'),
+    Seed("S128", RSP + "request.py", "<= MAX_CACHE_KEY else None", "<= 9999 else None"),
+    Seed("S124 S125", RSP + "request.py", 'SAMPLING = ("temperature", "top_p")', "SAMPLING = ()"),
+    Seed(
+        "D18", RSP + "request.py", 'case "namespace" if namespace is None:', 'case "containers" if namespace is None:'
+    ),
+    Seed("S141", RSP + "history.py", 'raise item.fault("role", "must be', 'return item.fault("role", "must be'),
+    Seed("S143", RSP + "history.py", 'if role not in ("user", "assistant"):', "if False:"),
+    Seed("S144", RSP + "history.py", 'case "input_file":', 'case "never":'),
+    Seed(
+        "S140",
+        RSP + "history.py",
+        'elif kind != "additional_tools":  # unknown kinds are dropped (S140)\n            self',
+        'elif kind != "additional_tools":\n            raise item.fault("type", "x")\n            self',
+    ),
+    Seed("D17", RSP + "history.py", 'if not (item.string("id") or "").startswith("rs_"):', "if False:"),
+    Seed(
+        "D26",
+        RSP + "history.py",
+        '"custom_tool_call", "local_shell_call", "tool_search_call"})',
+        '"tool_search_call"})',
+    ),
+    Seed("S138", RSP + "history.py", 'text = _texts(item, "summary") or', 'text = b"" or'),
+    # -- fit
+    Seed(
+        "R3",
+        "dialects/fit/reasoning.py",
+        "if not target.profile.reasoning_content_roundtrip or not part.text:",
+        "if not part.text:",
+    ),
+    Seed("D5", "dialects/fit/reasoning.py", "if sealed is None or sealed.maker != target.maker:", "if sealed is None:"),
+    Seed("F12", "dialects/fit/tools.py", "raise bad_request(", "return bad_request("),
+    Seed("S123", "dialects/fit/request.py", "DEFAULT_OUTPUT = 65536", "DEFAULT_OUTPUT = 4096"),
+    Seed(
+        "D23",
+        "dialects/fit/request.py",
+        "return min(request.max_output, target.max_output)",
+        "return request.max_output",
+    ),
+    # -- gateway
+    Seed("D14", "gateway/heads.py", '\\r\\nrequest-id: " + value', '\\r\\nrequest: " + value'),
+    Seed("E2", "gateway/heads.py", "if wait is not None:", "if False:"),
+    Seed("E1", "gateway/heads.py", "if error.should_retry is not None:", "if False:"),
+    Seed("S15 S5", "gateway/sinks.py", "self.exchange.write(KEEPALIVE)", "pass"),
+    Seed("D7", "gateway/gate.py", "self.error = interrupted() if self.content else error", "self.error = error"),
+    Seed(
+        "E4",
+        "dialects/failures.py",
+        'return KenariError("upstream_error", _NO_ANSWER, elsewhere=True)',
+        'return KenariError("bad_request", _NO_ANSWER)',
+    ),
+    Seed("E3", "dialects/failures.py", "if status in (401, 403):", "if status == 999:"),
+    Seed("E7", "dialects/failures.py", "if status in (503, 529):", "if status == 999:"),
+    Seed("S54 S176", "core/errors.py", "interrupted the response before it finished. send", "broke off. send"),
+    Seed("D6", "core/grammar.py", "return [] if stopped else [Failure(interrupted())]", "return []"),
+    Seed(
+        "U1",
+        "core/usage.py",
+        "output=later.output or _kept(self.output, later.output),",
+        "output=(self.output or 0) + (later.output or 0),",
+    ),
+    Seed(
+        "U2",
+        "core/usage.py",
+        "return (self.fresh or 0) + (self.cache_read or 0) + self.cache_write",
+        "return self.fresh or 0",
+    ),
+    Seed("S107", "doors/public.py", 'raise KenariError("not_found"', 'raise KenariError("bad_request"'),
+    Seed("D24", "doors/public.py", 'and b"upgrade" in exchange.headers', "and False"),
+    Seed("M4", "gateway/serve.py", "(number or estimate_prompt(request))", "(number or 0)"),
+    Seed(
+        "S14",
+        "wire/sse.py",
+        "elif colon and not name:\n                self.comments += 1",
+        "elif colon and not name:\n                seen = True",
+    ),
+    Seed("S20 S63", MSG + "encode.py", '"type":"text_delta"', '"type":"delta"'),
+    Seed("S84", RSP + "encode.py", '"response.reasoning_summary_text.done"', '"response.reasoning_text.done"'),
+    Seed("S135", RSP + "history.py", 'if jsonx.kind(raw) == "string":\n        return [TextPart', 'if False:\n        return [TextPart'),
+]
