@@ -54,7 +54,7 @@ def _style() -> int:
     for name, command in (
         ("ruff format", [binary("ruff"), "format", "--check", *CODE]),
         ("ruff check", [binary("ruff"), "check", *CODE]),
-        ("pyright", [binary("pyright"), "--pythonpath", binary("python")]),
+        ("pyright", [binary("pyright"), "--project", "pyproject.toml", "--pythonpath", binary("python")]),
     ):
         print(f"-- {name}", flush=True)
         failed |= subprocess.run(command, cwd=ROOT, check=False).returncode

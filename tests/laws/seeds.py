@@ -86,22 +86,25 @@ SEEDS = [
     Seed("S152", RSP + "items.py", '{"type": "summary_text", "text"', '{"type": "text", "text"'),
     Seed("S154", RSP + "items.py", 'out["arguments"] = jsonx', 'out["args"] = jsonx'),
     Seed("F12", "core/ids.py", 'return f"{prefix}_{request}{index:02d}"', 'return f"{prefix}_{index}"'),
-    Seed("S78", RSP + "encode.py", "self._number = number + 1\n        return b'event", "self._number = number + 2\n        return b'event"),
+    Seed(
+        "S78",
+        RSP + "encode.py",
+        "self._number = number + 1\n        return b'event",
+        "self._number = number + 2\n        return b'event",
+    ),
     Seed("S90", RSP + "encode.py", 'self._frame("response.completed"', 'self._frame("response.done"'),
-        Seed(
+    Seed(
         "S92", RSP + "encode.py", 'return self._frame("response.created"', 'return self._frame("response.in_progress"'
     ),
     Seed("S91", RSP + "encode.py", 'self._frame("response.failed"', 'self._frame("response.completed"'),
-        Seed("S94", RSP + "encode.py", "if not self._reasoning:
-", "if True:
-"),
-        Seed("S88 S96", RSP + "encode.py", 'out = self._about("response.function_call_arguments.done"', 'out = b"" and self._about("x"'),
-        Seed("S11", RSP + "encode.py", "self._finished())
-
-    def fail", "self._finished()) + b'data: [DONE]\n\n'
-
-    def fail"),
-        # -- what a Responses client may ask
+    Seed("S94", RSP + "encode.py", "if not self._reasoning:\n", "if True:\n"),
+    Seed(
+        "S88 S96",
+        RSP + "encode.py",
+        'out = self._about("response.function_call_arguments.done"',
+        'out = b"" and self._about("x"',
+    ),
+    # -- what a Responses client may ask
     Seed("S105", RSP + "request.py", 'if fields.get("previous_response_id") is not None:', "if False:"),
     Seed("S110", RSP + "request.py", "if not items:", "if False:"),
     Seed("S113", RSP + "request.py", "if instructions:", "if False:"),
@@ -194,5 +197,4 @@ SEEDS = [
     ),
     Seed("S20 S63", MSG + "encode.py", '"type":"text_delta"', '"type":"delta"'),
     Seed("S84", RSP + "encode.py", '"response.reasoning_summary_text.done"', '"response.reasoning_text.done"'),
-    Seed("S135", RSP + "history.py", 'if jsonx.kind(raw) == "string":\n        return [TextPart', 'if False:\n        return [TextPart'),
 ]

@@ -25,12 +25,11 @@ FAILED = re.compile(r"^(?:FAILED|ERROR) ([^\s\[]+?)(?:\[.*)?(?: - .*)?$", re.M)
 def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[int, Future[set[str]]]:
     """The failing tests of each chosen seed, being found out."""
     index = naming_tests(("unit", "laws"))
-    calls = [
-        item.callspec
+    chosen = [
+        int(str(item.callspec.params["at"]))
         for item in request.session.items
-        if isinstance(item, pytest.Function) and item.path == Path(__file__) and hasattr(item, "callspec")
+        if isinstance(item, pytest.Function) and item.path == Path(__file__) and "at" in item.fixturenames
     ]
-    chosen: list[int] = [call.params["at"] for call in calls]
     pool = ThreadPoolExecutor(AT_ONCE)
     return {at: pool.submit(_failing, SEEDS[at], index, tmp_path_factory.mktemp("seed")) for at in chosen}
 
