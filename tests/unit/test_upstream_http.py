@@ -2,19 +2,17 @@
 
 import asyncio
 import socket
-import ssl
 import struct
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
-import trustme
 from edge_kit import PATIENCE, run, until
-from upstream_kit import OK, Ear, Provider, Wire, ask, provider_for
+from upstream_kit import OK, Authority, Ear, Provider, Wire, ask, provider_for
 
 from kenari.core.ports import Outgoing
-from kenari.upstream.http import HttpCall, HttpUpstream, origin_of
-from kenari.upstream.pool import Pool
+from kenari.upstream.connection import HttpCall
+from kenari.upstream.http import HttpUpstream
+from kenari.upstream.origin import origin_of
 
 
 async def obliging(wire: Wire) -> None:
@@ -216,6 +214,7 @@ def test_an_answer_before_the_request_is_taken_ends_the_connection() -> None:
             for _ in range(2):
                 ear = await ask(upstream, provider.asks(body=b"x" * 30_000_000))
                 assert (ear.status, ear.heard) == (413, ["head", "end"])
+                assert upstream.idle == 0  # half a request is still to go out on it
             assert len(provider.wires) == 2
 
     run(main())
@@ -226,18 +225,15 @@ def test_the_pool_keeps_few_and_not_for_long() -> None:
         async with provider_for(obliging) as provider:
             upstream = HttpUpstream(idle_seconds=0.05, max_idle=2)
             await asyncio.gather(*(ask(upstream, provider.asks()) for _ in range(5)))
-            assert pool_of(upstream).idle == 2
-            await until(lambda: pool_of(upstream).idle == 0)
+            assert upstream.idle == 2
+            await until(lambda: upstream.open == 2)
+            await until(lambda: upstream.idle == 0)
             await ask(upstream, provider.asks())
             assert len(provider.wires) == 6
             upstream.close()
-            assert pool_of(upstream).idle == 0
+            assert upstream.idle == 0
 
     run(main())
-
-
-def pool_of(upstream: HttpUpstream) -> Pool[object]:  # type: ignore[type-var]
-    return upstream._pool  # type: ignore[return-value]
 
 
 # -- connecting
@@ -312,17 +308,6 @@ def test_a_connection_that_closes_as_soon_as_it_stands_is_told() -> None:
                 assert ear.code in ("upstream_error", "upstream_unavailable")
 
     run(main())
-
-
-class Authority:
-    """A private authority, its file, and a server's context."""
-
-    def __init__(self, folder: Path, host: str) -> None:
-        authority = trustme.CA()
-        self.file = str(folder / "ca.pem")
-        authority.cert_pem.write_to_path(self.file)
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        authority.issue_cert(host).configure_cert(self.context)  # pyright: ignore[reportUnknownMemberType]
 
 
 def test_tls_with_an_own_authority_and_never_without_or_for_another_host(tmp_path: Path) -> None:
@@ -431,7 +416,7 @@ def test_plain_calls_go_to_a_proxy_with_the_whole_address() -> None:
 # -- abort
 
 
-@pytest.mark.parametrize("phase", ["connecting", "silent", "streaming", "tls streaming"])
+@pytest.mark.parametrize("phase", ["connecting", "silent", "streaming", "tls silent", "tls streaming"])
 def test_abort_is_seen_by_the_provider_and_nothing_more_is_heard(phase: str, tmp_path: Path) -> None:
     """U6: the client goes away, and the provider's stream is cancelled."""
     seen: list[asyncio.Event] = []
@@ -495,7 +480,7 @@ def test_abort_at_any_callback_stops_the_rest_of_the_bytes() -> None:
                 await until(lambda ear=ear, moment=moment: moment in ear.heard)
                 await asyncio.sleep(0.01)
                 assert ear.heard[-1] == moment
-                assert pool_of(upstream).idle == (1 if moment == "end" else 0)
+                assert upstream.idle == (1 if moment == "end" else 0)
             ear = Ear()
             HttpUpstream().start(provider.asks(), ear).abort()  # before anything was tried
             await asyncio.sleep(0.02)
@@ -557,7 +542,7 @@ def test_pause_holds_the_provider_and_resume_lets_it_go_on() -> None:
 
 def test_origins_of_all_kinds_of_addresses() -> None:
     def seen(url: str, proxy: str = "") -> tuple[str, int, str, str]:
-        origin = origin_of(urlsplit(url), proxy, "")
+        origin = origin_of(url, proxy)
         return origin.host, origin.port, origin.authority, origin.place
 
     assert seen("https://a.test/v1") == ("a.test", 443, "a.test", "a.test:443")

@@ -4,8 +4,10 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import AsyncGenerator, Callable, Coroutine
+from pathlib import Path
 from typing import Any, TypeAlias
 
+import trustme
 from edge_kit import PATIENCE
 
 from kenari.core.errors import KenariError
@@ -79,10 +81,12 @@ class Provider:
 
 
 @contextlib.asynccontextmanager
-async def provider_for(play: Play, context: ssl.SSLContext | None = None) -> AsyncGenerator[Provider]:
+async def provider_for(
+    play: Play, context: ssl.SSLContext | None = None, host: str = "127.0.0.1"
+) -> AsyncGenerator[Provider]:
     """A provider on a free port of the loopback."""
     provider = Provider(play)
-    server = await asyncio.start_server(provider, "127.0.0.1", 0, ssl=context)
+    server = await asyncio.start_server(provider, host, 0, ssl=context)
     provider.port = server.sockets[0].getsockname()[1]
     provider.scheme = "https" if context else "http"
     try:
@@ -90,6 +94,17 @@ async def provider_for(play: Play, context: ssl.SSLContext | None = None) -> Asy
     finally:
         server.close()
         await provider.stop()
+
+
+class Authority:
+    """A private authority, its file, and a server's context."""
+
+    def __init__(self, folder: Path, host: str) -> None:
+        authority = trustme.CA()
+        self.file = str(folder / "ca.pem")
+        authority.cert_pem.write_to_path(self.file)
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert(host).configure_cert(self.context)  # pyright: ignore[reportUnknownMemberType]
 
 
 class Ear:

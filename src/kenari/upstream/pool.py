@@ -1,27 +1,12 @@
-"""Idle connections to providers, kept for the next call. Last in, first out: the rest grows old and is closed."""
+"""Connections to providers: all that are open, and the idle ones that are kept for the next call.
+
+Last in, first out: the rest grows old and is closed.
+"""
 
 import asyncio
 from typing import Generic, Protocol, TypeVar
 
-import msgspec
-
-
-class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a connection leads: scheme, host, port, and how it is reached.
-
-    `authority` is host and port as the host header names them, `place` the same with the port always.
-    """
-
-    tls: bool
-    host: str
-    port: int
-    authority: str
-    place: str
-    ca: str = ""
-    proxy: str = ""
-    proxy_host: str = ""
-    proxy_port: int = 0
-    proxy_auth: bytes = b""
+from kenari.upstream.origin import Origin
 
 
 class Pooled(Protocol):
@@ -35,8 +20,8 @@ class Pooled(Protocol):
         """Whether a request can be sent on it."""
         ...
 
-    def abort(self) -> None:
-        """Close at once."""
+    def drop(self) -> None:
+        """Close at once; a call that is on it hears of its loss."""
         ...
 
 
@@ -44,12 +29,17 @@ C = TypeVar("C", bound=Pooled)
 
 
 class Pool(Generic[C]):
-    """Idle connections by origin. `idle_seconds` is how long one is kept, `max_idle` how many per origin."""
+    """Connections by origin. `idle_seconds` is how long an idle one is kept, `max_idle` how many per origin."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, idle_seconds: float, max_idle: int) -> None:
         self._loop, self._idle_seconds, self._max_idle = loop, idle_seconds, max_idle
+        self._open: set[C] = set()
         self._idle: dict[Origin, list[C]] = {}
         self._sweeper: asyncio.TimerHandle | None = None
+
+    def add(self, connection: C) -> None:
+        """A connection stands."""
+        self._open.add(connection)
 
     def take(self, origin: Origin) -> C | None:
         """A usable idle connection to this origin, None when there is none."""
@@ -62,9 +52,11 @@ class Pool(Generic[C]):
 
     def put(self, connection: C) -> None:
         """Keep a connection for the next call."""
-        idle = self._idle.setdefault(connection.origin, [])
+        idle = self._idle.get(connection.origin)
+        if idle is None:
+            idle = self._idle[connection.origin] = []
         if len(idle) >= self._max_idle:
-            connection.abort()
+            connection.drop()
             return
         connection.idle_since = self._loop.time()
         idle.append(connection)
@@ -73,23 +65,28 @@ class Pool(Generic[C]):
 
     def forget(self, connection: C) -> None:
         """A connection has closed."""
+        self._open.discard(connection)
         idle = self._idle.get(connection.origin)
         if idle and connection in idle:
             idle.remove(connection)
 
     def close(self) -> None:
-        """Close all."""
+        """Close all, those with a call too."""
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None
-        for idle in self._idle.values():
-            for connection in tuple(idle):
-                connection.abort()
         self._idle.clear()
+        for connection in tuple(self._open):
+            connection.drop()
+
+    @property
+    def open(self) -> int:
+        """How many connections stand, idle or with a call."""
+        return len(self._open)
 
     @property
     def idle(self) -> int:
-        """How many connections wait."""
+        """How many connections wait for a call."""
         return sum(len(idle) for idle in self._idle.values())
 
     def _sweep(self) -> None:
@@ -98,7 +95,7 @@ class Pool(Generic[C]):
         for origin, idle in tuple(self._idle.items()):
             for connection in tuple(idle):
                 if connection.idle_since <= oldest:
-                    connection.abort()
+                    connection.drop()
             self._idle[origin] = [one for one in idle if one.idle_since > oldest]
         self._idle = {origin: idle for origin, idle in self._idle.items() if idle}
         if self._idle:

@@ -1,0 +1,319 @@
+"""One connection to a provider and the call that it carries: requests out, answers in, by callback.
+
+Callbacks go straight from `data_received` to the receiver; there is no queue and no task per chunk.
+"""
+
+import asyncio
+import logging
+import traceback
+from typing import Protocol, cast
+
+import httptools
+
+from kenari.core.errors import KenariError, interrupted
+from kenari.core.ports import Receiver
+from kenari.upstream.origin import Origin
+from kenari.upstream.pool import Pool
+from kenari.wire.inflate import MAX_GROWTH, CodingError, Inflater, TooLargeError
+
+_log = logging.getLogger("kenari.upstream")
+
+MAX_HEADERS = 64 * 1024
+"""Bytes of heads, trailers and chunk frames that may come without a byte of a body between them."""
+
+NO_ANSWER = "the model's provider closed the connection without an answer. send the request again"
+BROKEN = "the model's provider sent a malformed answer. send the request again"
+
+
+class HeadTooLongError(Exception):
+    """The head of an answer is larger than MAX_HEADERS."""
+
+
+class Opener(Protocol):
+    """Opens connections for calls."""
+
+    def open_for(self, call: "HttpCall") -> None:
+        """Send a call's request on a connection of its own."""
+        ...
+
+
+class HttpCall:
+    """One call under way (core.ports.Call): it may wait for a connection, be on one, or be over."""
+
+    __slots__ = (
+        "began",
+        "connect_timeout",
+        "connection",
+        "fresh",
+        "opener",
+        "origin",
+        "over",
+        "paused",
+        "receiver",
+        "request",
+        "task",
+    )
+
+    def __init__(self, opener: Opener, origin: Origin, request: bytes, timeout: float, receiver: Receiver) -> None:
+        self.opener, self.origin, self.connect_timeout, self.receiver = opener, origin, timeout, receiver
+        self.request = request  # emptied as soon as it cannot be needed again: streams are long and bodies are large
+        self.connection: Connection | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.over = False
+        self.paused = False
+        self.began = False  # a byte of the answer has come
+        self.fresh = False  # a connection was opened for it
+
+    def abort(self) -> None:
+        """Close the connection at once; the receiver hears nothing more."""
+        self.finish()
+        if self.task is not None:
+            self.task.cancel()
+        if self.connection is not None:
+            self.connection.abort()
+
+    def pause(self) -> None:
+        """Stop reading from the provider."""
+        self.paused = True
+        if self.connection is not None:
+            self.connection.set_paused(True)
+
+    def resume(self) -> None:
+        """Read on."""
+        self.paused = False
+        if self.connection is not None:
+            self.connection.set_paused(False)
+
+    def begin(self) -> None:
+        """The first bytes of the answer are there: the request will not be sent again."""
+        self.began = True
+        self.request = b""
+
+    def lose(self, error: KenariError) -> None:
+        """Tell the receiver that the call failed, once."""
+        if not self.over:
+            self.finish()
+            self.receiver.on_lost(error)
+
+    def finish(self) -> None:
+        """Nothing more is heard of it."""
+        self.over = True
+        self.request = b""
+
+
+class Connection(asyncio.Protocol):
+    """One connection to an origin. It carries one call at a time."""
+
+    __slots__ = (
+        "_bodied",
+        "_call",
+        "_complete",
+        "_headers",
+        "_inflater",
+        "_keeps",
+        "_parser",
+        "_paused",
+        "_pool",
+        "_room",
+        "_transport",
+        "_void",
+        "idle_since",
+        "origin",
+    )
+
+    def __init__(self, pool: Pool["Connection"], origin: Origin) -> None:
+        self._pool, self.origin = pool, origin
+        self._transport: asyncio.Transport | None = None
+        self._parser: httptools.HttpResponseParser | None = None
+        self._call: HttpCall | None = None
+        self._headers: dict[bytes, bytes] = {}
+        self._inflater: Inflater | None = None
+        self._room = 0  # how much plain text may still come of this reading
+        self._void = 0  # bytes since the last ones of a body
+        self._bodied = False
+        self._complete = False
+        self._keeps = False  # it can carry another call after this answer
+        self._paused = False
+        self.idle_since = 0.0
+
+    # -- asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection stands."""
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's own class is no subclass
+        self._pool.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of an answer."""
+        call, parser = self._call, self._parser
+        if call is None or parser is None:  # nobody asked: the connection is of no use any more
+            self.abort()
+            return
+        if not call.began:
+            call.begin()
+        self._void += len(data)
+        self._room = MAX_GROWTH
+        try:
+            parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._keeps = False
+            if not self._complete:
+                self._note_fault(error)
+                self._break(call)
+                return
+        if self._complete:
+            self._settle(call)
+        elif self._void > MAX_HEADERS:
+            self._break(call)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection has ended: an answer without a length is complete with it, any other is broken off."""
+        self._pool.forget(self)
+        self._transport = self._parser = None  # the parser refers to this connection: a cycle
+        call, self._call = self._call, None
+        if call is None or call.over:
+            return
+        call.connection = None
+        if exc is None and self._bodied and self._delimited_by_close():
+            self._finish(call)
+        elif not call.fresh and not call.began:  # it died while it was idle: once more (M2)
+            call.opener.open_for(call)
+        elif self._bodied:
+            call.lose(interrupted())
+        else:
+            call.lose(KenariError("upstream_error", NO_ANSWER, elsewhere=True))
+
+    # -- the pool and the call
+
+    def send(self, call: HttpCall) -> None:
+        """Send a call's request; its answer comes on this connection."""
+        transport = self._transport
+        assert transport is not None
+        self._call = call
+        call.connection = self
+        if self._parser is None:
+            self._parser = httptools.HttpResponseParser(self)
+        self._headers, self._inflater = {}, None
+        self._bodied = self._complete = False
+        self._void = 0
+        transport.write(call.request)
+        if call.fresh:
+            call.request = b""
+        if call.paused:
+            self.set_paused(True)
+
+    def abort(self) -> None:
+        """Close without ceremony; the call that is on it hears nothing."""
+        self._call = None
+        self.drop()
+
+    def drop(self) -> None:
+        """Close at once; a call that is on it hears of its loss."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def set_paused(self, paused: bool) -> None:
+        """Read, or do not."""
+        transport = self._transport
+        if transport is None or transport.is_closing() or paused is self._paused:
+            return
+        self._paused = paused
+        if paused:
+            transport.pause_reading()
+        else:
+            transport.resume_reading()
+
+    @property
+    def usable(self) -> bool:
+        """Whether a request can be sent on it."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    # -- httptools
+
+    def on_message_begin(self) -> None:
+        """An answer begins; one that nobody asked for makes the connection useless."""
+        if self._complete:
+            self._keeps = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header; trailers are not for us."""
+        if self._bodied:
+            return
+        name = name.lower()
+        self._headers[name] = self._headers[name] + b", " + value if name in self._headers else value
+
+    def on_headers_complete(self) -> None:
+        """The head is whole; interim answers (1xx) are skipped."""
+        call, parser = self._call, self._parser
+        if call is None or parser is None:
+            return
+        headers = self._headers
+        if self._void > MAX_HEADERS and sum(len(name) + len(headers[name]) for name in headers) > MAX_HEADERS:
+            raise HeadTooLongError
+        status = parser.get_status_code()
+        if status < 200:
+            self._headers = {}
+            return
+        self._bodied = True
+        coding = headers.get(b"content-encoding")
+        if coding is not None and coding.strip().lower() not in (b"identity", b""):
+            self._inflater = Inflater(coding)
+        if not call.over:
+            call.receiver.on_head(status, headers)
+
+    def on_body(self, data: bytes) -> None:
+        """Bytes of the body, transfer coding removed."""
+        self._void = 0
+        call = self._call
+        if call is None or call.over:
+            return
+        if self._inflater is not None:
+            data = self._inflater.feed(data, self._room)
+            self._room -= len(data)
+        if data:
+            call.receiver.on_body(data)
+
+    def on_message_complete(self) -> None:
+        """The answer is whole."""
+        if self._call is None or not self._bodied or self._complete:
+            return
+        self._complete = True
+        self._call = None
+        self._keeps = self._parser is not None and self._parser.should_keep_alive()
+
+    def _settle(self, call: HttpCall) -> None:
+        """The answer is complete and all bytes that came with it are read: keep the connection or end it."""
+        self._complete = False
+        transport = self._transport
+        if self._keeps and transport is not None and self.usable and not transport.get_write_buffer_size():
+            self.set_paused(False)
+            self._pool.put(self)
+        else:
+            self.abort()
+        self._finish(call)
+
+    def _finish(self, call: HttpCall) -> None:
+        call.connection = None
+        if self._inflater is not None and not self._inflater.complete:
+            call.lose(interrupted())
+        elif not call.over:
+            call.finish()
+            call.receiver.on_end()
+
+    def _break(self, call: HttpCall) -> None:
+        """The answer is malformed. A call that was aborted meanwhile is no longer on this connection."""
+        if self._call is call:
+            self.abort()
+            call.connection = None
+            call.lose(KenariError("upstream_error", BROKEN, elsewhere=True))
+
+    def _note_fault(self, error: Exception) -> None:
+        """A fault of our own inside a callback must not pass for a provider's: log where it arose."""
+        cause = error.__context__
+        if cause is not None and not isinstance(cause, (CodingError, TooLargeError, HeadTooLongError)):
+            last = traceback.extract_tb(cause.__traceback__)[-1]
+            _log.error("%s while reading an answer, at %s:%s", type(cause).__name__, last.name, last.lineno)
+
+    def _delimited_by_close(self) -> bool:
+        headers = self._headers
+        return b"content-length" not in headers and b"chunked" not in headers.get(b"transfer-encoding", b"").lower()
