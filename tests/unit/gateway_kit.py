@@ -10,7 +10,7 @@ import msgspec
 from kenari.catalog.models import Catalog, Model, TargetRef
 from kenari.core.errors import KenariError, interrupted
 from kenari.core.ids import Envelopes
-from kenari.core.ports import Call, Caller, Hold, Line, Outgoing, Receiver, Watcher
+from kenari.core.ports import Call, Hold, Line, Outgoing, Receiver, Reservation, Watcher
 from kenari.core.profile import Profile
 from kenari.dialects.registry import DIALECTS
 from kenari.doors.public import PublicDoor
@@ -178,10 +178,13 @@ class FakeBooks:
         self.lines: list[Line] = []
         self.open = 0
 
-    def reserve(self, caller: Caller, request_id: str) -> Hold:
+    async def reserve(self, reservation: Reservation) -> Hold:
         """Count a hold."""
         self.open += 1
-        return Hold(request_id, caller)
+        return Hold(reservation.id, reservation.caller, reservation.amount)
+
+    def note(self, hold: Hold, charge: int) -> None:
+        """Not needed."""
 
     def settle(self, hold: Hold | None, line: Line) -> None:
         """Keep the line."""

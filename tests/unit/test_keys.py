@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from kenari.core.caller import Caller
 from kenari.core.errors import KenariError
 from kenari.core.ids import cache_key, derive_key
-from kenari.core.ports import Caller
 from kenari.keeper.secrets import first_key, load_or_make, root_secret
 from kenari.keys.bootstrap import OPERATOR, BootstrapKeys, identify
 from kenari.keys.secrets import ALPHABET, checksum, make_key, well_formed
 
-OTHER = Caller("other", "k2")
+OTHER = Caller(account="other", key="k2")
 KEYS = BootstrapKeys({"kn-one": OPERATOR, "kn-same": OPERATOR, "kn-other": OTHER})
 
 

@@ -4,19 +4,14 @@ from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
+from kenari.core.caller import Caller
 from kenari.core.errors import KenariError
+from kenari.core.price import Price
 from kenari.core.request import Notice
 from kenari.core.usage import Usage
 
-Ending: TypeAlias = Literal["done", "length", "failed", "client_closed", "refused"]
-
-
-class Caller(msgspec.Struct, frozen=True):
-    """Who calls: the account, the key's id (never its secret), and whether limits apply (A1)."""
-
-    account: str
-    key: str
-    unlimited: bool = False
+Ending: TypeAlias = Literal["done", "length", "failed", "client_closed", "crashed", "refused"]
+"""Why a request ended. `crashed`: the process that served it died; `refused`: it was never admitted, no bill (U5)."""
 
 
 class Leg(msgspec.Struct, frozen=True):
@@ -27,6 +22,10 @@ class Leg(msgspec.Struct, frozen=True):
     outcome: str
     """`ok`, or the error code that it ended with."""
     ms: float
+    billed: bool = True
+    """False for a leg that failed before content: it costs nothing (U5)."""
+    fee: int = 0
+    """What it costs beside its tokens, in 1e-9 currency units: a search, an image, a BYOK request."""
 
 
 class Line(msgspec.Struct, kw_only=True):
@@ -51,6 +50,9 @@ class Line(msgspec.Struct, kw_only=True):
     method: str = ""
     path: str = ""
     peer: str = ""
+    price: Price | None = None
+    charge: int = 0
+    """1e-9 currency units, rounded up once (F9)."""
 
 
 class Keys(Protocol):
@@ -61,22 +63,87 @@ class Keys(Protocol):
         ...
 
 
-class Hold(msgspec.Struct, frozen=True):
-    """A reservation for one request (U5). `id` is the request's id."""
+class Repeat(msgspec.Struct, frozen=True):
+    """An Idempotency-Key (F14): digests of the key and of the body that came with it."""
+
+    key: bytes
+    body: bytes
+
+
+class Reservation(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be set aside before a provider is called (U5, F8). Amounts in 1e-9 currency units.
+
+    `amount` is wanted; anything down to `least` is enough when the caller left the cap open. `estimate` is what a crash
+    before the first journalled estimate costs: 0, for nothing was made yet.
+    """
 
     id: str
     caller: Caller
+    model: str
+    amount: int = 0
+    least: int = 0
+    price: Price | None = None
+    repeat: Repeat | None = None
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """A reservation that was granted. `id` is the request's id, `amount` what was set aside."""
+
+    id: str
+    caller: Caller
+    amount: int = 0
 
 
 class Books(Protocol):
     """The keeper's books: a hold before the provider is called, one line after it, whatever happened."""
 
-    def reserve(self, caller: Caller, request_id: str) -> Hold:
-        """Reserve for a request. Raises KenariError (402) when the caller cannot pay."""
+    async def reserve(self, reservation: Reservation) -> Hold:
+        """Set money aside; durable against the death of the process when it returns, and the only wait before the
+        provider is called.
+
+        Raises KenariError: 402 `insufficient_balance` or `budget_exceeded`, 409 `idempotency_conflict`, 503 when the
+        store cannot say.
+        """
+        ...
+
+    def note(self, hold: Hold, charge: int) -> None:
+        """What the request would cost if it ended now. Journalled in batches; a crash is billed the last one."""
         ...
 
     def settle(self, hold: Hold | None, line: Line) -> None:
-        """Close the hold with its line; `hold` is None for a request that was refused before admission."""
+        """Close the hold with its line, never waits; `hold` is None for a request that was refused before admission."""
+        ...
+
+
+class Rate(msgspec.Struct, frozen=True):
+    """A limit as headers tell it (A4): `reset` is in seconds until it is whole again."""
+
+    limit: int
+    remaining: int
+    reset: float
+
+
+class Admission(msgspec.Struct, frozen=True):
+    """A request that the limits let in. None: there is no such limit."""
+
+    id: str
+    caller: Caller
+    requests: Rate | None = None
+    tokens: Rate | None = None
+
+
+class Limits(Protocol):
+    """Limits of use per key and account, exact over the processes that share them."""
+
+    async def admit(self, caller: Caller, request_id: str, tokens: int, body: bytes) -> Admission:
+        """Count a request of about `tokens` tokens in. `body` is a digest of the request's body (D25).
+
+        Raises KenariError 429 `rate_limited` with the smallest honest `retry_after`.
+        """
+        ...
+
+    def release(self, admission: Admission, tokens: int) -> None:
+        """The request has ended and used `tokens`; never waits."""
         ...
 
 

@@ -9,10 +9,11 @@ from collections.abc import Callable
 import msgspec
 
 from kenari.catalog.models import Catalog, Model
+from kenari.core.caller import Caller
 from kenari.core.errors import KenariError, interrupted
 from kenari.core.fold import Reply
 from kenari.core.ids import Envelopes, Sealed, SealedPiece, cache_key
-from kenari.core.ports import Books, Caller, Exchange, Hold, Keys, Leg, Line, Outgoing, Upstream
+from kenari.core.ports import Books, Exchange, Hold, Keys, Leg, Line, Outgoing, Reservation, Upstream
 from kenari.core.request import Notice, Request
 from kenari.dialects.base import Answer, Dialect, Proof
 from kenari.dialects.fit import fit
@@ -79,7 +80,7 @@ class Gateway:
             request = dialect.decode_request(exchange.body)
             line.model, line.stream, line.notices = request.model, request.stream, request.notices
             model = self.catalog.chat_model(request.model)
-            hold = self.books.reserve(caller, exchange.id)
+            hold = await self.books.reserve(Reservation(id=exchange.id, caller=caller, model=model.id))
             await self._answer(exchange, dialect, request, model, caller, line)
         except KenariError as error:
             line.code, line.status = error.code, error.status

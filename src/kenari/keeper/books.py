@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 import msgspec
 
-from kenari.core.ports import Caller, Hold, Line
+from kenari.core.ports import Hold, Line, Reservation
 from kenari.wire import jsonx
 
 Clock = Callable[[], float]
@@ -33,10 +33,13 @@ class LogBooks:
         self._second, self._prefix = -1, ""
         self.in_flight = 0
 
-    def reserve(self, caller: Caller, request_id: str) -> Hold:
+    async def reserve(self, reservation: Reservation) -> Hold:
         """Admit the request; the bootstrap key has no balance to check."""
         self.in_flight += 1
-        return Hold(request_id, caller)
+        return Hold(reservation.id, reservation.caller)
+
+    def note(self, hold: Hold, charge: int) -> None:
+        """Nothing is kept."""
 
     def settle(self, hold: Hold | None, line: Line) -> None:
         """Write the request's line."""

@@ -2,10 +2,11 @@
 
 import hashlib
 
+from kenari.core.caller import Caller
 from kenari.core.errors import KenariError
-from kenari.core.ports import Caller, Keys
+from kenari.core.ports import Keys
 
-OPERATOR = Caller("operator", "bootstrap", unlimited=True)
+OPERATOR = Caller(account="operator", key="bootstrap", unlimited=True)
 
 
 class BootstrapKeys:
