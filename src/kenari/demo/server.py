@@ -1,7 +1,8 @@
-"""A real small model for `kenari serve --demo`: llama-server as a child on loopback, installed the first time."""
+"""A real small model for `kenari serve --demo`: llama.cpp's server as a child on loopback, installed the first time."""
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import sys
@@ -9,7 +10,15 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from kenari.demo.place import Installed, data_folder, demo_folder, find_installed, this_machine, unsupported
+from kenari.demo.place import (
+    NOT_THIS_PROCESSOR,
+    Installed,
+    data_folder,
+    demo_folder,
+    find_installed,
+    this_machine,
+    unsupported,
+)
 from kenari.demo.progress import Progress
 
 Report = Callable[[str], None]
@@ -17,17 +26,27 @@ Report = Callable[[str], None]
 MODEL_ID = "smollm2-135m:free"
 """The id under which kenari serves it. It writes text, English best; no reasoning, no images, no tools."""
 MODEL_NAME = "smollm2-135m"
-"""What llama-server calls it."""
+"""What its server calls it."""
 CONTEXT_WINDOW = 8192
-"""Tokens, for each of the two requests that it works on at once."""
+"""Tokens, for each request."""
 MAX_OUTPUT = 4096
 """Tokens: small models may repeat themselves without end."""
 
+SLOTS = 2
+"""Requests that it works on at once."""
+
 START_SECONDS = 60.0
-"""How long a start may take; 0.3 s is usual."""
+"""How long a start may take; 2 s is usual."""
 STOP_SECONDS = 5.0
 """How long it may take to end by itself before it is killed."""
 _LOG_BYTES = 1 << 20
+_PROCESSOR = re.compile(
+    r"\b(AMX|AVX\w*|SSE\w*|SVE|NEON)\b[^\n]*\bnot (be )?(ready|supported|available|detected)",
+    re.IGNORECASE,
+)
+"""llama.cpp's words when it finds less in the processor than it was built for (`AMX is not ready to be used!`)."""
+_LAST_WORDS = re.compile(r"^.*(?:GGML_ASSERT|GGML_ABORT|terminate called|what\(\):).*$", re.MULTILINE)
+_WHY = re.compile(r"^why (.+)$", re.MULTILINE)
 _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -62,24 +81,23 @@ async def start_demo(report: Report, data: Path | None = None) -> DemoModel | st
         found = find_installed(folder)
         if found is None:
             return f"the installation in {demo_folder(folder)} is not complete"
-    server = ModelServer(command_of(found), environment_of(found), demo_folder(folder) / "llama-server.log", report)
+    server = ModelServer(command_of(found), child_environment(), demo_folder(folder) / "llama-server.log", report)
     reason = await server.start()
     return DemoModel(server) if reason is None else reason
 
 
 def command_of(installed: Installed) -> list[str]:
-    """The server's command line, all but `--port`. Two slots with a whole context window each; nothing of a prompt is
-    shown on its other endpoints or kept beyond its slot."""
+    """The server's command line, all but `--port`: Python without its environment and without installed packages. Each
+    slot has a whole context window."""
     threads = max(1, min(4, len(os.sched_getaffinity(0)))) if sys.platform == "linux" else 2
-    options = f"--alias {MODEL_NAME} -dev none -t {threads} -c {2 * CONTEXT_WINDOW} -np 2 -n {MAX_OUTPUT} --cache-ram 0"
-    flags = "--no-webui --no-slots --offline --jinja --cors-origins localhost --no-cors-credentials --host 127.0.0.1"
-    return [str(installed.server), "-m", str(installed.weights), *options.split(), *flags.split()]
+    program = [sys.executable, "-I", "-S", "-B", str(Path(__file__).with_name("llama.py"))]
+    options = f"--alias {MODEL_NAME} --slots {SLOTS} --context {CONTEXT_WINDOW} --most {MAX_OUTPUT} --threads {threads}"
+    return [*program, str(installed.library), str(installed.weights), *options.split()]
 
 
-def environment_of(installed: Installed) -> dict[str, str]:
-    """The child's environment: its own libraries, and none of kenari's secrets."""
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
-    return kept | {"LD_LIBRARY_PATH": str(installed.server.parent)}
+def child_environment() -> dict[str, str]:
+    """The child's environment: none of kenari's secrets."""
+    return {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
 
 
 async def run_installer(command: Sequence[str], progress: Progress) -> str | None:
@@ -130,6 +148,7 @@ class ModelServer:
         self._watch: asyncio.Task[None] | None = None
         self._stopping = False
         self._port = 0
+        self._log_start = 0
 
     @property
     def base_url(self) -> str:
@@ -175,6 +194,7 @@ class ModelServer:
     async def _launch(self, patience: float) -> str | None:
         self._log.parent.mkdir(parents=True, exist_ok=True)
         fresh = not self._log.exists() or self._log.stat().st_size > _LOG_BYTES
+        self._log_start = 0 if fresh else self._log.stat().st_size
         with self._log.open("wb" if fresh else "ab") as log:
             try:
                 self._process = await asyncio.create_subprocess_exec(
@@ -195,7 +215,7 @@ class ModelServer:
         told = 0
         while not self._stopping:
             if process.returncode is not None:
-                return f"the model's server {_ending(process.returncode)}; see {self._log}"
+                return f"the model's server {self._ending(process.returncode)}; see {self._log}"
             if await _is_healthy(self._port):
                 return None
             waited = loop.time() - begun
@@ -215,7 +235,7 @@ class ModelServer:
             if self._stopping:
                 return
             then = "starting it again" if again else f"it stays away; see {self._log}"
-            self._report(f"the demo model's server {_ending(status)}; {then}")
+            self._report(f"the demo model's server {self._ending(status)}; {then}")
             if not again:
                 return
             reason = await self._launch(patience)
@@ -224,6 +244,16 @@ class ModelServer:
                 if not self._stopping:
                     self._report(f"the demo model is not served any more: {reason}")
                 return
+
+    def _ending(self, status: int) -> str:
+        """How the last child ended, in the words of its part of the log where there are some."""
+        try:
+            with self._log.open("rb") as log:
+                log.seek(self._log_start)
+                words = log.read(_LOG_BYTES).decode(errors="replace")
+        except OSError:
+            words = ""
+        return ending(status, words)
 
     async def _end_late_child(self) -> None:
         """A child that is not wanted: it does not get well, or came while `stop` was ending the one before."""
@@ -246,7 +276,7 @@ def _free_port() -> int:
 
 
 async def _is_healthy(port: int) -> bool:
-    """`GET /health` answers 200 (llama-server: 503 while it loads the model)."""
+    """`GET /health` answers 200 (llama.cpp: 503 while it loads the model)."""
     try:
         async with asyncio.timeout(2.0):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -262,7 +292,18 @@ async def _is_healthy(port: int) -> bool:
     return head.split(b" ")[1:2] == [b"200"]
 
 
-def _ending(status: int) -> str:
-    if status == -signal.SIGILL:
-        return "cannot run on this processor"
+def ending(status: int, words: str) -> str:
+    """How a server ended, from its exit status and what it wrote.
+
+    A processor may be refused by the kernel (an illegal instruction) or by llama.cpp itself, which then aborts; an abort
+    for another reason is told as what it is.
+    """
+    if status == -signal.SIGILL or (status == -signal.SIGABRT and _PROCESSOR.search(words)):
+        return NOT_THIS_PROCESSOR
+    if status == -signal.SIGABRT:
+        last = _LAST_WORDS.findall(words)
+        return f"aborted ({last[-1].strip()})" if last else "aborted"
+    why = _WHY.findall(words)
+    if status > 0 and why:
+        return f"could not start: {why[-1]}"
     return f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
