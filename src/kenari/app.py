@@ -21,6 +21,7 @@ from kenari.doors.limits import EdgeLimits
 from kenari.doors.listeners import listen, server_context
 from kenari.doors.public import PublicDoor
 from kenari.gateway.serve import Gateway
+from kenari.gateway.services import Services
 from kenari.gateway.ticker import Ticker
 from kenari.keeper.books import LogBooks
 from kenari.keeper.secrets import first_key, root_secret
@@ -95,7 +96,7 @@ class Server:
         self._http = HttpUpstream()
         keys = BootstrapKeys({self._key: OPERATOR})
         catalog = Catalog(config.models, {name: route.models for name, route in config.routes.items()})
-        gateway = Gateway(
+        services = Services(
             catalog=catalog,
             providers=config.providers,
             keys=keys,
@@ -107,6 +108,7 @@ class Server:
             keepalive=settings.keepalive,
             noop_after=settings.noop_after,
         )
+        gateway = Gateway(services)
         self._draining = False
         door = PublicDoor(gateway, keys, catalog, settings.cors_origins, lambda: not self._draining)
         limits = EdgeLimits(max_body=settings.max_body, trusted_proxies=settings.trusted_proxies)

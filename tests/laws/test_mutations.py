@@ -158,7 +158,7 @@ MUTATIONS: list[Mutation] = [
         any_fault_stays,
         gateway.test_the_providers_retry_after_reaches_the_client,
     ),
-    ("kenari.gateway.serve", "ignored_line", no_notices, gateway.test_dropped_things_are_named),
+    ("kenari.gateway.run", "ignored_line", no_notices, gateway.test_dropped_things_are_named),
     ("kenari.gateway.attempt", "completed_usage", unmarked, gateway.test_missing_usage_is_counted_by_us),
     ("kenari.gateway.attempt", "DRAIN_SECONDS", 0.0, gateway.test_late_usage_is_waited_for),
     (

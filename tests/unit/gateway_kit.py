@@ -15,6 +15,7 @@ from kenari.core.profile import Profile
 from kenari.dialects.registry import DIALECTS
 from kenari.doors.public import PublicDoor
 from kenari.gateway.serve import Gateway
+from kenari.gateway.services import Services
 from kenari.gateway.ticker import Ticker
 from kenari.keys.bootstrap import OPERATOR, BootstrapKeys
 from kenari.providers.base import Provider
@@ -226,7 +227,7 @@ class Rig:
         model = Model(id="m", targets=tuple(TargetRef(name, "vendor-model") for name in names), **self.model)
         keys = BootstrapKeys({KEY: OPERATOR})
         catalog = Catalog({"m": model, "pic": Model(id="pic", targets=model.targets, kind="image")}, {})
-        gateway = Gateway(
+        services = Services(
             catalog=catalog,
             providers=providers,
             keys=keys,
@@ -238,6 +239,7 @@ class Rig:
             keepalive=self.silence[0],
             noop_after=self.silence[1],
         )
+        gateway = Gateway(services)
         return PublicDoor(gateway, keys, catalog, (), lambda: True)
 
     def ask(

@@ -467,7 +467,7 @@ def test_a_fault_of_ours_is_a_500_without_words_of_the_request(monkeypatch: pyte
     def break_down(*_: object) -> None:
         raise RuntimeError("secret words")
 
-    monkeypatch.setattr("kenari.gateway.serve.fit", break_down)
+    monkeypatch.setattr("kenari.gateway.run.fit", break_down)
     rig = Rig(GOOD)
     got = rig.ask("chat")
     assert (got.status, got.json["error"]["code"]) == (500, "internal_error")

@@ -1,5 +1,6 @@
 """What the gateway needs from outside, and the records that cross. Rooms of floor 3 and 5 implement these."""
 
+from collections.abc import Awaitable
 from typing import Literal, Protocol, TypeAlias
 
 import msgspec
@@ -97,7 +98,7 @@ class Hold(msgspec.Struct, frozen=True):
 class Books(Protocol):
     """The keeper's books: a hold before the provider is called, one line after it, whatever happened."""
 
-    async def reserve(self, reservation: Reservation) -> Hold:
+    def reserve(self, reservation: Reservation) -> Awaitable[Hold]:
         """Set money aside; durable against the death of the process when it returns, and the only wait before the
         provider is called.
 
@@ -135,7 +136,7 @@ class Admission(msgspec.Struct, frozen=True):
 class Limits(Protocol):
     """Limits of use per key and account, exact over the processes that share them."""
 
-    async def admit(self, caller: Caller, request_id: str, tokens: int, body: bytes) -> Admission:
+    def admit(self, caller: Caller, request_id: str, tokens: int, body: bytes) -> Awaitable[Admission]:
         """Count a request of about `tokens` tokens in. `body` is a digest of the request's body (D25).
 
         Raises KenariError 429 `rate_limited` with the smallest honest `retry_after`.
