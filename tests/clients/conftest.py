@@ -18,11 +18,11 @@ def provider() -> Iterator[ScriptedProvider]:
 
 @pytest.fixture(scope="session", params=DIALECTS)
 def rig(request: pytest.FixtureRequest, provider: ScriptedProvider) -> Iterator[Rig]:
-    """One kenari for each dialect that a provider may speak; sends a keepalive after 0.1 s of silence."""
+    """One kenari for each dialect that a provider may speak; sends a keepalive after 1 s of silence."""
     dialect: str = request.param
     providers: dict[str, dict[str, Any]] = {
         "scripted": {"dialect": dialect, "base_url": provider.base_url(dialect), "api_key": "sk-upstream-key"}
     }
     models = {name: {"targets": [f"scripted/{name}"]} for name in PLAYS}
-    with running_gateway(config_text(providers, models, keepalive="100ms")) as gateway:
+    with running_gateway(config_text(providers, models, keepalive="1s")) as gateway:
         yield Rig(gateway, provider, dialect)

@@ -25,7 +25,7 @@ PLAYS: dict[str, Play] = {
     "limits": Play(status=429, message="slow down", headers=(("retry-after", "1"),)),
     "breaks": Play(text=("1, 2", ", 3"), broken=True),
     "fails": Play(text=("1, 2", ", 3"), fails=True),
-    "quiet": Play(reasoning=("Well. ",), text=("1, 2", ", 3"), pause=0.5),
+    "quiet": Play(reasoning=("Well. ",), text=("1, 2", ", 3"), pause=2.5),
 }
 DIALECTS = ("chat", "messages", "responses")
 

@@ -66,7 +66,7 @@ def gateway(server: LlamaServer) -> Iterator[Gateway]:
         }
         for dialect in DIALECTS
     }
-    with running_gateway(config_text(providers, models, keepalive="100ms")) as running:
+    with running_gateway(config_text(providers, models, keepalive="500ms")) as running:
         yield running
 
 

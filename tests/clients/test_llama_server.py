@@ -34,7 +34,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
         [sys.executable, "-m", "kenari.demo.install", str(data)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout[-500:] + done.stderr[-500:]
-    config = config_text({}, {}, keepalive="100ms")
+    config = config_text({}, {}, keepalive="500ms")
     with running_gateway(config, "--demo", env={"KENARI_DATA": str(data)}) as running:
         if MODEL not in {model["id"] for model in running.call("/v1/models", method="GET").json()["data"]}:
             with llama_server():  # skips when it is the processor
