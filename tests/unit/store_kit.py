@@ -2,7 +2,7 @@
 
 import itertools
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -35,7 +35,7 @@ class Clock:
 
 
 @asynccontextmanager
-async def opened(url: str, clock: Callable[[], float] | None = None, **settings: Any) -> AsyncIterator[Store]:
+async def opened(url: str, clock: Callable[[], float] | None = None, **settings: Any) -> AsyncGenerator[Store]:
     """A store at an address."""
     store = Store(StoreSettings(url=url, **settings), SEALS, clock or Clock(), os.urandom)
     await store.start()

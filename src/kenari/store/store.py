@@ -6,7 +6,6 @@ import importlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
-from zoneinfo import ZoneInfo
 
 import msgspec
 
@@ -14,6 +13,7 @@ from kenari.core.caller import Caller
 from kenari.core.entries import Sealing
 from kenari.core.errors import KenariError
 from kenari.core.ports import Hold, Reservation
+from kenari.core.windows import zone_of
 from kenari.store.accounts import Changes
 from kenari.store.chain import Chain
 from kenari.store.database import Broken, Database, Refused
@@ -86,7 +86,7 @@ class Store:
         entropy: Callable[[int], bytes],
     ) -> None:
         self.settings = settings
-        self._zone = ZoneInfo(settings.time_zone)
+        self._zone = zone_of(settings.time_zone)
         self._terms = Terms(enforce=settings.enforce, zone=self._zone)
         self._now, self._entropy, self._sealing = now, entropy, sealing
         self._chain = Chain(settings.node, sealing)

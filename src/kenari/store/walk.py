@@ -1,6 +1,6 @@
 """Everything that the ledger holds, in the order of its chains, as it was at one moment."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from datetime import UTC
 
@@ -10,7 +10,7 @@ from kenari.store.reports import Reports
 
 
 @contextmanager
-def walk(database: Database) -> Iterator[tuple[Figures, Iterator[Entry]]]:
+def walk(database: Database) -> Generator[tuple[Figures, Iterator[Entry]]]:
     """The figures and an iterator over all entries, page by page, in one transaction that only reads."""
     database.begin(read=True)
     try:
