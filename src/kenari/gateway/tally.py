@@ -1,0 +1,93 @@
+"""Our own count of a request's tokens: its prompt, and what a model has said so far.
+
+It is asked where nobody else counts (U3), and while an answer runs: what would it cost if it ended now, and is that
+still covered by what is held (F8)? With a vocabulary at hand texts are counted in it, else by the calibrated guess.
+"""
+
+import math
+
+from kenari.core.events import Args, Escaped, Event, Reason, Text
+from kenari.core.ports import Counter
+from kenari.core.request import Request
+from kenari.core.usage import estimate_tokens
+from kenari.gateway.estimate import estimate_prompt
+from kenari.wire import jsonx
+
+PIECE_BYTES = 1024
+"""What was said is counted in pieces of this size, cut between words: a vocabulary then counts as in one go."""
+
+
+class Count:
+    """How one request's tokens are counted. `encoding` is the vocabulary's name, `estimate` for the calibrated guess."""
+
+    def __init__(self, request: Request, counter: Counter | None = None, model: str = "") -> None:
+        self._request, self._counter = request, counter
+        self._vocabulary = counter.encoding(model) if counter is not None else ""
+        self._prompt = 0
+
+    @property
+    def encoding(self) -> str:
+        """What is written into the bill where a number is ours."""
+        return self._vocabulary or "estimate"
+
+    @property
+    def by_vocabulary(self) -> bool:
+        """A vocabulary counts; else it is a guess."""
+        return bool(self._vocabulary)
+
+    def prompt(self) -> int:
+        """The tokens of the prompt; counted once."""
+        if not self._prompt:
+            self._prompt = estimate_prompt(self._request, self.of)
+        return self._prompt
+
+    def of(self, text: Escaped) -> int:
+        """The tokens of one escaped text."""
+        if self._counter is None or not self._vocabulary:
+            return estimate_tokens(text)
+        return self._counter.count(self._vocabulary, jsonx.unescape(text)) if text else 0
+
+
+class Tally:
+    """What a model has said in one call. `most` is how many tokens of it are covered, infinity where nothing bounds it."""
+
+    def __init__(self, count: Count, most: float = math.inf) -> None:
+        self.most = most
+        self._count, self._vocabulary = count, count.by_vocabulary
+        self._counted = 0
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    def add(self, events: list[Event]) -> None:
+        """Count what these events say."""
+        for event in events:
+            if isinstance(event, (Text, Reason, Args)):
+                delta = event.delta
+                self._size += len(delta) if b"\\u" not in delta else len(jsonx.unescape(delta).encode())
+                if self._vocabulary:
+                    self._pieces.append(delta)
+        if self._vocabulary and self._size >= PIECE_BYTES:
+            self._fold(whole=False)
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens were said so far."""
+        if self._pieces:
+            self._fold(whole=True)
+        return self._counted + (self._size + 3) // 4
+
+    @property
+    def over(self) -> bool:
+        """More was said than is covered. Cheap: what was not yet counted in the vocabulary is guessed."""
+        return self._counted + self._size // 4 > self.most
+
+    def _fold(self, whole: bool) -> None:
+        """Count the pieces that wait; without `whole` what follows the last space waits on. (No escape holds a space.)"""
+        text = b"".join(self._pieces)
+        cut = len(text) if whole else text.rfind(b" ")
+        if cut <= 0:
+            cut = len(text)
+        self._counted += self._count.of(text[:cut])
+        rest = text[cut:]
+        self._pieces = [rest] if rest else []
+        self._size = len(rest)
