@@ -91,7 +91,7 @@ class Exchange:
     @property
     def header(self) -> dict[str, str]:
         """The answer's headers."""
-        return dict(line.split(": ", 1) for line in self.head.decode().split("\r\n") if line)
+        return dict(line.split(": ", 1) for line in (self.head + self.extra_headers).decode().split("\r\n") if line)
 
     @property
     def data(self) -> list[Any]:

@@ -45,6 +45,11 @@ class Entry:
         admitting.result()
         return holding.result()
 
+    @property
+    def admitted(self) -> bool:
+        """Both have let it in: it will have a bill line."""
+        return self.admission is not None and self.hold is not None
+
     def leave(self, line: Line) -> None:
         """The request has ended with this line. Its tokens are counted as they were, its hold is settled."""
         if self.admission is not None:

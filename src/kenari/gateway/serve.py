@@ -84,7 +84,7 @@ class Gateway:
             await self._answer(exchange, dialect, asked, tab, line)
         except KenariError as error:
             line.code, line.status = error.code, error.status
-            line.ending = "failed" if entry.hold is not None and not isinstance(error, LimitReached) else "refused"
+            line.ending = "failed" if entry.admitted else "refused"
             if isinstance(error, LimitReached):
                 tell_rates(exchange, error, dialect.name == "messages", time.time)
             answer_error(exchange, dialect, error)
