@@ -4,12 +4,13 @@ from typing import Any
 
 import pytest
 from gateway_kit import COMPLETION, DONE, FORMATS, GOOD, LOST, ROLE, Exchange, Rig, Script, chunk, error, plain
-from money_kit import PRICE, PaidBooks, charge_of, paid, told
+from money_kit import PRICE, PaidBooks, paid, told
 
 from kenari.core.ports import Line
 from kenari.core.profile import Profile
 from kenari.core.usage import Usage
 from kenari.gateway.legs import billed_usage
+from kenari.ledger.price import charge
 
 ALWAYS = Profile(stream_always=True)
 TEXT = chunk({"content": "Hello there, this is an answer"})
@@ -133,7 +134,7 @@ def check(client: str, got: Exchange, books: PaidBooks, ending: str, billed: boo
     line = only(books)
     assert line.ending == ending
     assert line.usage == billed_usage(line.legs)
-    assert line.charge == charge_of(line.legs, PRICE)
+    assert line.charge == charge(line.legs, PRICE)
     assert (line.charge > 0) == billed
     said = told(client, got)
     if said is not None:

@@ -1,17 +1,18 @@
 """A gateway with prices, prepaid keys and a fake of the books that has a balance; and a way to read what was told."""
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
 
 from gateway_kit import KEY, Exchange, FakeBooks, Rig
 
+from kenari.catalog.models import Model
 from kenari.core.caller import Caller
 from kenari.core.errors import KenariError
-from kenari.core.ports import Hold, Leg, Line, Reservation
-from kenari.core.price import PER, Price
+from kenari.core.ports import Hold, Line, Reservation
+from kenari.core.price import Price
 from kenari.gateway.services import Pricing
 from kenari.keys.bootstrap import BootstrapKeys
+from kenari.ledger.price import charge
 
 PRICE = Price(
     version="v1", input=1_000_000, output=2_000_000, cache_read=100_000, cache_write=1_250_000, cache_write_1h=2_000_000
@@ -19,18 +20,6 @@ PRICE = Price(
 """One unit for a token of input, two for one of output: amounts are easy to read."""
 FREE = Price(version="v0", input=0, output=0, cache_read=0, cache_write=0, cache_write_1h=0)
 PAYER = Caller(account="acc", key="key_1")
-
-
-def charge_of(legs: Sequence[Leg], price: Price) -> int:
-    """What billed legs cost, rounded up once (F9)."""
-    total = 0
-    for leg in legs:
-        usage = leg.usage
-        if leg.billed:
-            total += (usage.fresh or 0) * price.input + (usage.output or 0) * price.output
-            total += (usage.cache_read or 0) * price.cache_read + (usage.cache_write_5m or 0) * price.cache_write
-            total += (usage.cache_write_1h or 0) * price.cache_write_1h
-    return -(-total // PER)
 
 
 class PaidBooks(FakeBooks):
@@ -66,6 +55,15 @@ class PaidBooks(FakeBooks):
                 self.balance -= line.charge
 
 
+def pricing_of(price: Price | None, enforce: bool = True) -> Pricing:
+    """The same price for every model."""
+
+    def of(model: Model) -> Price | None:
+        return price
+
+    return Pricing(of, charge, enforce)
+
+
 def paid(
     *scripts: Any, balance: int = 10**9, caller: Caller = PAYER, price: Price | None = PRICE, **more: Any
 ) -> tuple[Rig, PaidBooks]:
@@ -74,7 +72,7 @@ def paid(
     books = PaidBooks(balance)
     rig.books = books
     rig.keys = BootstrapKeys({KEY: caller})
-    rig.more = {"pricing": Pricing(lambda model: price, charge_of)}
+    rig.more = {"pricing": pricing_of(price)}
     return rig, books
 
 
@@ -87,8 +85,9 @@ def told(client: str, got: Exchange) -> tuple[int, int] | None:
     for body in got.data if stream else [got.json]:
         if body == "[DONE]":
             continue
-        for holder in (body, body.get("message") or {}, body.get("response") or {}):
-            found = holder.get("usage")
+        holders: list[Any] = [body, body.get("message") or {}, body.get("response") or {}]
+        for holder in holders:
+            found: Any = holder.get("usage")
             if found:
                 usage = {**(usage or {}), **found}
     if usage is None or body_failed(client, got):
@@ -103,5 +102,5 @@ def body_failed(client: str, got: Exchange) -> bool:
     """The stream ended with a failure: what was said of usage before was a beginning."""
     if "event-stream" not in got.header.get("content-type", ""):
         return got.status != 200
-    kinds = [one.get("type") for one in got.data if isinstance(one, dict)]
+    kinds: list[Any] = [one.get("type") for one in got.data if one != "[DONE]"]
     return "error" in kinds or "response.failed" in kinds

@@ -169,6 +169,23 @@ class Limits(Protocol):
         ...
 
 
+class Records(Protocol):
+    """What a caller may read of itself: JSON bodies, ready to be answered. Raises KenariError 503 while the store cannot
+    say."""
+
+    def key(self, caller: Caller) -> Awaitable[bytes]:
+        """The key: its scope, limits and budgets."""
+        ...
+
+    def credits(self, caller: Caller) -> Awaitable[bytes]:
+        """The account's balance."""
+        ...
+
+    def generation(self, caller: Caller, request_id: str) -> Awaitable[bytes | None]:
+        """The bill line of a request of the caller's account, None when there is none."""
+        ...
+
+
 class Counter(Protocol):
     """Counts tokens offline, by the vocabulary that a model's name suggests."""
 

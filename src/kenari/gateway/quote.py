@@ -5,8 +5,9 @@ import math
 import msgspec
 
 from kenari.catalog.models import Model
-from kenari.core.price import PER, Price
+from kenari.core.price import Price
 from kenari.core.request import Notice, Request
+from kenari.ledger.price import affordable_output, quote
 
 LEAST_OUTPUT = 256
 """Tokens: a request whose caller named no cap is served when the balance covers at least this much of an answer."""
@@ -27,26 +28,22 @@ class Quote(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def amount(self) -> int:
         """The prompt and the whole cap."""
-        return self._cost(self.cap)
+        return quote(self.prompt, self.cap, self.price)
 
     @property
     def least(self) -> int:
         """What is enough: all of a cap that was named, else the prompt and a short answer."""
-        return self.amount if self.named else self._cost(min(self.cap, LEAST_OUTPUT))
+        return self.amount if self.named else quote(self.prompt, min(self.cap, LEAST_OUTPUT), self.price)
 
     def room(self, held: int) -> float:
         """How many tokens of output are covered by what is held; infinity where output costs nothing."""
-        if not self.price.output:
-            return math.inf
-        return max(0, held * PER - self.prompt * self.price.input) // self.price.output
+        tokens = affordable_output(held, self.prompt, self.price)
+        return math.inf if tokens is None else tokens
 
     def most(self, held: int) -> float:
         """Where our own count ends the answer: where the balance is what bounds it exactly there, else with slack."""
         room = self.room(held)
         return room * SLACK if held >= self.amount else room
-
-    def _cost(self, output: int) -> int:
-        return -(-(self.prompt * self.price.input + output * self.price.output) // PER)
 
 
 def make_quote(request: Request, model: Model, price: Price, prompt: int) -> Quote:

@@ -20,7 +20,7 @@ from kenari.gateway.count import count_at_provider
 from kenari.gateway.heads import JSON, answer_error, id_lines
 from kenari.gateway.plan import Candidate, Plan, make_plan
 from kenari.gateway.quote import Quote, lower_cap, make_quote
-from kenari.gateway.repeats import Claim, Repeats
+from kenari.gateway.repeats import Claim
 from kenari.gateway.run import Run, Wanted
 from kenari.gateway.services import Services
 from kenari.gateway.tab import Tab
@@ -58,7 +58,6 @@ class Gateway:
         self._services = services
         self._clock = services.clock
         self._plans: dict[str, Plan] = {}
-        self._repeats = Repeats(services.clock)
 
     async def complete(self, exchange: Exchange, dialect: Dialect) -> None:
         """Answer one request of a chat endpoint. Never raises: a failure is the client's answer and the line's code."""
@@ -126,7 +125,7 @@ class Gateway:
     def _claim(self, exchange: Exchange, caller: Caller, digest: bytes) -> Claim | None:
         """The request's place under its Idempotency-Key, None without one. Raises the 409."""
         value = exchange.headers.get(IDEMPOTENCY_KEY)
-        return self._repeats.claim(repeat_name(caller, value), digest, exchange) if value else None
+        return self._services.repeats.claim(repeat_name(caller, value), digest, exchange) if value else None
 
     async def _enter(self, entry: Entry, exchange: Exchange, asked: Asked, line: Line, sent: Sent) -> Tab | None:
         """Past the limits and the books, with one wait; the running bill of a request that is paid."""

@@ -9,6 +9,7 @@ from kenari.core.ids import Envelopes
 from kenari.core.ports import Books, Counter, Keys, Leg, Limits, Upstream
 from kenari.core.price import Price
 from kenari.gateway.plan import Candidate
+from kenari.gateway.repeats import Repeats
 from kenari.gateway.ticker import Ticker
 from kenari.keys.memory import MemoryLimits
 from kenari.providers.base import Provider
@@ -40,7 +41,8 @@ NO_PRICES = Pricing(_no_price, _no_charge)
 class Services:
     """Everything that serving a request needs. `upstreams` maps an address scheme to the outbound end that serves it.
 
-    Without `limits` they are counted in this process's memory; without a `counter` tokens are guessed.
+    Without `limits` they are counted in this process's memory; without a `counter` tokens are guessed. `repeats` outlives a
+    configuration: whoever makes services anew hands the old ones on, as with `limits`.
 
     `keepalive` and `noop_after` are seconds of silence (S15, D15). `envelopes` and `cache_key` are derived from the
     one secret (F10).
@@ -62,6 +64,7 @@ class Services:
         limits: Limits | None = None,
         pricing: Pricing = NO_PRICES,
         counter: Counter | None = None,
+        repeats: Repeats | None = None,
     ) -> None:
         self.catalog = catalog
         self.providers = providers
@@ -76,6 +79,7 @@ class Services:
         self.limits: Limits = limits or MemoryLimits(self.clock)
         self.pricing = pricing
         self.counter = counter
+        self.repeats = repeats or Repeats(self.clock)
 
     def upstream(self, candidate: Candidate) -> Upstream:
         """The outbound end for a candidate's address."""
