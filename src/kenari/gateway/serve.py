@@ -31,8 +31,6 @@ from kenari.keys.scopes import check_model, check_use, no_price
 _log = logging.getLogger("kenari.gateway")
 COUNT_PATH = "/v1/messages/count_tokens"
 IDEMPOTENCY_KEY = b"idempotency-key"
-COUNTED_BYTES = 256 * 1024
-"""Prompts of larger bodies are not counted in a vocabulary but guessed, so that no stream waits for it."""
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -137,8 +135,7 @@ class Gateway:
             await entry.enter(reservation, 0, b"")
             line.price = asked.price
             return None
-        counter = services.counter if len(exchange.body) <= COUNTED_BYTES else None
-        prompt = Count(request, counter, asked.model.targets[0].model).prompt()
+        prompt = Count(request, services.counter, asked.model.targets[0].model).prompt()
         quote: Quote | None = None
         if asked.price is not None and not asked.price.free and services.pricing.enforce:
             quote = make_quote(request, asked.model, asked.price, prompt)
@@ -208,8 +205,7 @@ class Gateway:
                 fitted = fit(request, candidate.target)
                 number = await count_at_provider(fitted, candidate, services.upstream(candidate), services.ticker)
             if not number:
-                counter = services.counter if len(exchange.body) <= COUNTED_BYTES else None
-                number = Count(request, counter, model.targets[0].model).prompt()
+                number = Count(request, services.counter, model.targets[0].model).prompt()
             body = b'{"input_tokens":%d}' % number
             exchange.answer(200, id_lines(exchange.id) + JSON, body)
         except KenariError as error:

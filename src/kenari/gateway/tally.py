@@ -17,6 +17,11 @@ PIECE_BYTES = 1024
 """What was said is counted in pieces of this size, cut between words: a vocabulary then counts as in one go."""
 
 
+MEASURED = 64 * 1024
+"""Characters of a prompt that are counted in the vocabulary; the rest is reckoned up from them, so that no stream waits
+for a long prompt."""
+
+
 class Count:
     """How one request's tokens are counted. `encoding` is the vocabulary's name, `estimate` for the calibrated guess."""
 
@@ -24,6 +29,8 @@ class Count:
         self._request, self._counter = request, counter
         self._vocabulary = counter.encoding(model) if counter is not None else ""
         self._prompt = 0
+        self._left = MEASURED
+        self._measured = self._guessed = 0
 
     @property
     def encoding(self) -> str:
@@ -38,14 +45,30 @@ class Count:
     def prompt(self) -> int:
         """The tokens of the prompt; counted once."""
         if not self._prompt:
-            self._prompt = estimate_prompt(self._request, self.of)
+            self._prompt = estimate_prompt(self._request, self._of)
         return self._prompt
 
-    def of(self, text: Escaped) -> int:
-        """The tokens of one escaped text."""
-        if self._counter is None or not self._vocabulary:
-            return estimate_tokens(text)
-        return self._counter.count(self._vocabulary, jsonx.unescape(text)) if text else 0
+    def whole(self, text: Escaped) -> int:
+        """The tokens of a text, to its end. Only where a vocabulary counts."""
+        assert self._counter is not None
+        return self._counter.count(self._vocabulary, jsonx.unescape(text))
+
+    def _of(self, text: Escaped) -> int:
+        """The tokens of a part of the prompt: in the vocabulary as long as there is room for it, then by the same
+        measure."""
+        guess = estimate_tokens(text)
+        if self._counter is None or not self._vocabulary or not text:
+            return guess
+        if self._left > 0:
+            plain = jsonx.unescape(text)
+            tokens = self._counter.count(self._vocabulary, plain[: self._left])
+            if len(plain) > self._left:
+                tokens = tokens * len(plain) // self._left
+            self._left -= len(plain)
+            self._measured += tokens
+            self._guessed += guess
+            return tokens
+        return max(1, guess * self._measured // max(1, self._guessed))
 
 
 class Tally:
@@ -87,7 +110,7 @@ class Tally:
         cut = len(text) if whole else text.rfind(b" ")
         if cut <= 0:
             cut = len(text)
-        self._counted += self._count.of(text[:cut])
+        self._counted += self._count.whole(text[:cut])
         rest = text[cut:]
         self._pieces = [rest] if rest else []
         self._size = len(rest)
