@@ -95,7 +95,7 @@ class Server:
         self._ticker = Ticker(loop, tick_seconds(config))
         self._http = HttpUpstream()
         keys = BootstrapKeys({self._key: OPERATOR})
-        catalog = Catalog(config.models, {name: route.models for name, route in config.routes.items()})
+        catalog = Catalog(config.models, config.routes)
         services = Services(
             catalog=catalog,
             providers=config.providers,

@@ -11,12 +11,13 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
-from kenari.catalog.models import Kind, Model, Price, TargetRef
+from kenari.catalog.models import FREE, Kind, Modality, Model, Policy, Price, Route, TargetRef
 from kenari.config.builtin import SCRIPTED, builtin_config
 from kenari.config.notes import notes_on
-from kenari.config.settings import Config, Route, ServerSettings
+from kenari.config.settings import Config, ServerSettings
 from kenari.config.table import LARGEST, Faults, Secret, Table, dotted, nearest
 from kenari.core.profile import Profile
+from kenari.core.request import EFFORTS, Effort
 from kenari.providers.base import Provider
 from kenari.providers.rows import ROWS, Row
 
@@ -306,13 +307,15 @@ def _model(name: str, table: Table, providers: dict[str, Provider]) -> Model:
         targets=tuple(targets),
         kind=cast("Kind", table.choice("kind", get_args(Kind), "chat")),
         reasoning=table.flag("reasoning", None),
+        efforts=cast("tuple[Effort, ...] | None", _words(table, "efforts", EFFORTS)),
         vision=table.flag("vision", None),
+        modalities=cast("tuple[Modality, ...] | None", _words(table, "modalities", get_args(Modality))),
         context_window=table.whole("context_window", None, least=1),
         max_output_tokens=table.whole("max_output_tokens", 65536, least=1) or 65536,
         access="subscribers"
         if table.choice("access", ("public", "subscribers"), "public") == "subscribers"
         else "public",
-        price=_price(table),
+        price=_price(name, table),
         aliases=table.texts("aliases"),
         custom_tools=bool(table.flag("custom_tools", False)),
     )
@@ -320,13 +323,27 @@ def _model(name: str, table: Table, providers: dict[str, Provider]) -> Model:
     return model
 
 
-def _price(table: Table) -> Price | None:
+def _words(table: Table, key: str, known: tuple[str, ...]) -> tuple[str, ...] | None:
+    """A list of some known words, in their usual order; None when it is not set."""
+    if not table.has(key):
+        table.take(key)
+        return None
+    words = table.texts(key)
+    for word in words:
+        if word not in known:
+            table.fault(key, f"{word!r} must be one of {', '.join(known)}{nearest(word, known)}")
+    return tuple(word for word in known if word in words)
+
+
+def _price(model: str, table: Table) -> Price | None:
     given = table.has("price")
     prices = table.child("price")
     values = [prices.decimal(name, None) for name in ("input", "output", "cache_read", "cache_write")]
     prices.close()
     if not given:
-        return None
+        return Price("0", "0", "0", "0") if model.endswith(FREE) else None
+    if model.endswith(FREE) and any(float(value or 0) for value in values):
+        table.fault("price", f"must be zero or left out: a name that ends with {FREE} promises that it costs nothing")
     if values[0] is None or values[1] is None:
         table.fault("price", "needs at least input and output")
         return None
@@ -363,6 +380,12 @@ def _route(name: str, table: Table, models: dict[str, Model]) -> Route:
         table.fault("models", "is required: a list of model ids")
     if len({known[member].kind for member in members}) > 1:
         table.fault("models", "must all be of one kind")
-    policy = table.choice("policy", ("order", "weighted", "cheapest", "fastest"), "order")
+    policy = cast("Policy", table.choice("policy", get_args(Policy), "order"))
+    if policy == "cheapest":
+        unpriced = [member for member in members if known[member].price is None]
+        if unpriced:
+            table.fault("policy", f"cheapest needs prices, and these have none: {', '.join(unpriced)}")
+    deadline = table.seconds("deadline", 0.0) if table.has("deadline") else table.take("deadline")
+    hedge = bool(table.flag("hedge", False))
     table.close()
-    return Route(tuple(members), tuple(weights), cast("Any", policy))
+    return Route(tuple(members), tuple(weights), policy, deadline, hedge)

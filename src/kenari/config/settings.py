@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from kenari.catalog.models import Model
+from kenari.catalog.models import Model, Route
 from kenari.providers.base import Provider
 
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -29,14 +29,6 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     trusted_proxies: tuple[Network, ...] = ()
     cors_origins: tuple[str, ...] = ()
     log: Literal["json", "text"] = "json"
-
-
-class Route(msgspec.Struct, frozen=True):
-    """`[routes.NAME]`: models in order with their weights, and a policy."""
-
-    models: tuple[str, ...]
-    weights: tuple[int, ...]
-    policy: Literal["order", "weighted", "cheapest", "fastest"] = "order"
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):

@@ -33,6 +33,8 @@ def show_config(config: Config) -> str:
     for name, route in config.routes.items():
         members = [f"{model}@{weight}" for model, weight in zip(route.models, route.weights, strict=True)]
         lines += ["", f"[routes.{_key(name)}]", f"models = {_value(members)}", f"policy = {_value(route.policy)}"]
+        lines += [f"deadline = {_duration(route.deadline)}"] if route.deadline is not None else []
+        lines += [f"hedge = {_value(route.hedge)}"]
     return "\n".join(lines) + "\n"
 
 

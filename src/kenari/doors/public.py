@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from kenari.catalog.listing import list_body, model_body, sees
 from kenari.catalog.models import Catalog
 from kenari.core.errors import KenariError
 from kenari.core.ports import Exchange, Keys
@@ -74,12 +75,12 @@ class PublicDoor:
     def _models(self, exchange: Exchange, path: str) -> None:
         if exchange.method not in ("GET", "HEAD"):
             raise KenariError("method_not_allowed", f"{MODELS_PATH} takes GET only")
-        identify(self._keys, exchange.headers)
+        seen = sees(identify(self._keys, exchange.headers))
         anthropic = b"anthropic-version" in exchange.headers
         if path == MODELS_PATH:
-            body = self._catalog.list_body(anthropic)
+            body = list_body(self._catalog, anthropic, seen)
         else:
-            body = self._catalog.model_body(path[len(MODELS_PATH) + 1 :], anthropic)
+            body = model_body(self._catalog, path[len(MODELS_PATH) + 1 :], anthropic, seen)
         exchange.answer(200, id_lines(exchange.id) + JSON, body)
 
     def _state(self, exchange: Exchange, path: str) -> None:
