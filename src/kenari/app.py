@@ -107,6 +107,8 @@ class Server:
             cache_key=derive_key(root, "cache keys"),
             keepalive=settings.keepalive,
             noop_after=settings.noop_after,
+            deadline=settings.deadline,
+            show_target=settings.show_target,
         )
         gateway = Gateway(services)
         self._draining = False
@@ -158,7 +160,10 @@ def store_folder(url: str) -> Path:
 def tick_seconds(config: Config) -> float:
     """How often time-outs are looked at: a quarter of the shortest one, at least 20 times and at most once a second."""
     server = config.server
-    shortest = min(server.keepalive, server.noop_after, server.idle_timeout, server.first_event_timeout)
+    shortest = min(
+        server.keepalive, server.noop_after, server.idle_timeout, server.first_event_timeout, server.deadline
+    )
+    shortest = min([shortest, *(route.deadline for route in config.routes.values() if route.deadline is not None)])
     for provider in config.providers.values():
         shortest = min(shortest, provider.idle_timeout, provider.first_event_timeout, provider.header_timeout)
     return max(0.05, min(1.0, shortest / 4))

@@ -138,6 +138,8 @@ def _server(table: Table) -> ServerSettings:
         tls_key=key,
         trusted_proxies=table.networks("trusted_proxies"),
         cors_origins=_origins(table),
+        deadline=table.seconds("deadline", 900.0),
+        show_target=cast("Any", table.choice("show_target", ("operator", "everyone", "nobody"), "operator")),
         log="text" if table.choice("log", ("json", "text"), "json") == "text" else "json",
     )
     table.close()

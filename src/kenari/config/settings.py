@@ -28,6 +28,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     tls_key: str = ""
     trusted_proxies: tuple[Network, ...] = ()
     cors_origins: tuple[str, ...] = ()
+    deadline: float = 900.0
+    show_target: Literal["operator", "everyone", "nobody"] = "operator"
     log: Literal["json", "text"] = "json"
 
 

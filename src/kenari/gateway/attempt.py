@@ -1,6 +1,8 @@
 """One attempt: a provider's bytes -> frames -> events -> gate -> the client's sink, by callback and without a queue."""
 
 import asyncio
+import math
+import time
 from collections.abc import Callable
 
 from kenari.core.errors import KenariError, interrupted
@@ -8,7 +10,7 @@ from kenari.core.events import Event, Meter
 from kenari.core.ports import Call, Outgoing, Upstream
 from kenari.core.request import Request
 from kenari.core.usage import Usage
-from kenari.dialects.failures import failure_of_status, no_answer
+from kenari.dialects.failures import failure_of_status, no_answer, retry_after
 from kenari.gateway.estimate import completed_usage
 from kenari.gateway.gate import Gate, Phase
 from kenari.gateway.plan import Candidate
@@ -53,11 +55,24 @@ class Attempt:
         self._last = self._clock()
         self._secrets = (candidate.key,)
         self.names: tuple[str, str] = ("", "")
+        self.until = math.inf
+        """The loop's time by which the first content has to be there, whatever the provider's own time-outs."""
+        self.cut = False
 
     def start(self, upstream: Upstream, outgoing: Outgoing) -> None:
         """Call the provider."""
         self._call = upstream.start(outgoing, self)
         self._sink.attach(self)
+
+    @property
+    def status(self) -> int:
+        """The provider's status, 0 while there is none."""
+        return self._status
+
+    @property
+    def wait(self) -> float | None:
+        """Seconds for which the provider wants to be left alone: the Retry-After of an error."""
+        return retry_after(self._headers, time.time()) if self._mode == "error" else None
 
     @property
     def usage(self) -> Usage:
@@ -111,7 +126,11 @@ class Attempt:
             return
         body = b"".join(self._body)
         if self._mode == "error":
-            self._fail(failure_of_status(self._status, self._headers, body, secrets=self._secrets, names=self.names))
+            self._fail(
+                failure_of_status(
+                    self._status, self._headers, body, secrets=self._secrets, names=self.names, now=time.time()
+                )
+            )
             return
         events = self._dialect.decode_reply(body, self._provider.profile, self._answer_id)
         self._advance(events)
@@ -125,7 +144,9 @@ class Attempt:
             return
         if self._mode == "error":  # the status is known, only its words are not whole
             body = b"".join(self._body)
-            error = failure_of_status(self._status, self._headers, body, secrets=self._secrets, names=self.names)
+            error = failure_of_status(
+                self._status, self._headers, body, secrets=self._secrets, names=self.names, now=time.time()
+            )
         if self.gate.phase is Phase.DRAIN:
             self._complete([])
         else:
@@ -163,7 +184,10 @@ class Attempt:
                 self._close()
             return
         phase = self.gate.phase
-        if phase is Phase.DRAIN:
+        if phase is Phase.HOLD and now >= self.until:
+            self.cut = True
+            self._fail(_late("said nothing"))
+        elif phase is Phase.DRAIN:
             if waited >= DRAIN_SECONDS:
                 self._complete([])
                 self._close()

@@ -11,21 +11,24 @@ from kenari.core.fold import Reply
 from kenari.core.ids import Sealed, SealedPiece, cache_key
 from kenari.core.ports import Exchange, Leg, Line, Outgoing
 from kenari.core.request import Notice, Request
+from kenari.core.usage import Usage
 from kenari.dialects.base import Answer, Dialect, Proof
 from kenari.dialects.fit import fit
 from kenari.gateway.attempt import Attempt
-from kenari.gateway.heads import JSON, STREAM, id_lines, ignored_line
+from kenari.gateway.heads import JSON, STREAM, id_lines, ignored_line, target_lines
 from kenari.gateway.plan import Candidate, Plan, headers_for
+from kenari.gateway.routing import Outcome
 from kenari.gateway.services import Services
 from kenari.gateway.sinks import PlainSink, Sink, StreamSink
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """What a caller wants: the decoded request, the plan of the model it names, and who asks."""
+    """What a caller wants: the decoded request, the plan of the model it names, who asks, and in which conversation."""
 
     request: Request
     plan: Plan
     caller: Caller
+    session: str | None = None
 
 
 class Run:
@@ -37,6 +40,8 @@ class Run:
         request = wanted.request
         self._maker = ""
         self._content = False
+        self._attempts = 0
+        self._lines = exchange.extra_headers
         self._started = services.clock()
         self._answer = Answer(
             id=exchange.id,
@@ -47,6 +52,8 @@ class Run:
             now=time.time,
             raw_signatures=wanted.plan.raw_signatures,
         )
+        if wanted.session is not None and wanted.session != request.cache_key:
+            self._request = msgspec.structs.replace(request, cache_key=wanted.session)
         self._sink = self._make_sink()
 
     @property
@@ -54,17 +61,26 @@ class Run:
         """No other candidate may be tried: content was seen, or the client has gone."""
         return self._content or self._sink.gone
 
-    async def attempt(self, candidate: Candidate) -> KenariError | None:
-        """Try one candidate; its error, or None when it answered."""
+    def now(self) -> float:
+        """The loop's time."""
+        return self._services.clock()
+
+    async def attempt(self, candidate: Candidate, until: float) -> Outcome:
+        """Try one candidate, and tell how it fared. `until` is when there has to be content."""
         services, provider, line = self._services, candidate.provider, self._line
-        fitted = fit(self._request, candidate.target, self._seal_key)
+        try:
+            fitted = fit(self._request, candidate.target, self._seal_key)
+        except KenariError as refused:  # this target cannot take the request
+            return Outcome(candidate=candidate, error=refused, called=False)
         if provider.profile.stream_always:
             fitted.stream = True
         self._maker = candidate.target.maker
         line.target, line.provider_format = candidate.id, provider.dialect
         self._note(fitted.notices)
         attempt = Attempt(candidate, fitted, self._sink, asyncio.get_running_loop().create_future())
-        attempt.names = (candidate.target.model, self._request.model)
+        attempt.names, attempt.until = (candidate.target.model, self._request.model), until
+        self._attempts += 1
+        self._tell(candidate)
         began = services.clock()
         attempt.start(
             services.upstream(candidate),
@@ -85,7 +101,16 @@ class Run:
                 services.ticker.remove(attempt)
         self._content = self._content or attempt.gate.content
         self._account(candidate, attempt, began)
-        return attempt.error
+        first = attempt.first_content
+        return Outcome(
+            candidate=candidate,
+            error=attempt.error,
+            left=attempt.left,
+            status=attempt.status,
+            wait=attempt.wait,
+            first_content=None if first is None else first - began,
+            cut=attempt.cut,
+        )
 
     def abandon(self) -> None:
         """Give up because of a fault of ours: a stream that has begun must not look like a clean end (D16)."""
@@ -116,13 +141,17 @@ class Run:
             line.first_content_ms = (attempt.first_content - self._started) * 1000
         outcome = "client_closed" if attempt.left else attempt.error.code if attempt.error else "ok"
         used = attempt.gate.content or attempt.error is None
-        leg = Leg(candidate.id, attempt.usage, outcome, (now - began) * 1000) if used else None
-        if leg is None:
-            return
-        line.legs = [*line.legs, leg]
-        line.usage = leg.usage
+        usage = attempt.usage if used else Usage()
+        line.legs = [*line.legs, Leg(candidate.id, usage, outcome, (now - began) * 1000, billed=used)]
+        if used:
+            line.usage = usage
         if attempt.error is None and attempt.gate.stop is not None:
             line.ending = "length" if attempt.gate.stop.reason == "length" else "done"
+
+    def _tell(self, candidate: Candidate) -> None:
+        """The headers that say who answers after how many attempts, for keys that may see it."""
+        if self._services.tells_target(self._caller):
+            self._exchange.extra_headers = self._lines + target_lines(candidate.id, self._attempts)
 
     def _make_sink(self) -> Sink:
         services, exchange = self._services, self._exchange

@@ -3,17 +3,17 @@
 import logging
 import traceback
 
-from kenari.catalog.models import Model
-from kenari.core.caller import Caller
 from kenari.core.errors import KenariError
 from kenari.core.ports import Exchange, Hold, Line, Reservation
-from kenari.core.request import Request
 from kenari.dialects.base import Dialect
 from kenari.dialects.fit import fit
 from kenari.gateway.count import count_at_provider
 from kenari.gateway.estimate import estimate_prompt
+from kenari.gateway.failover import serve_candidates
 from kenari.gateway.heads import JSON, answer_error, id_lines
-from kenari.gateway.plan import Candidate, Plan, make_plan
+from kenari.gateway.plan import Candidate
+from kenari.gateway.plans import Plans
+from kenari.gateway.routing import session_of
 from kenari.gateway.run import Run, Wanted
 from kenari.gateway.services import Services
 from kenari.keys.bootstrap import identify
@@ -27,7 +27,7 @@ class Gateway:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._clock = services.clock
-        self._plans: dict[str, Plan] = {}
+        self._plans = Plans(services)
 
     async def complete(self, exchange: Exchange, dialect: Dialect) -> None:
         """Answer one request of a chat endpoint. Never raises: a failure is the client's answer and the line's code."""
@@ -45,9 +45,10 @@ class Gateway:
             line.account, line.key = caller.account, caller.key
             request = dialect.decode_request(exchange.body)
             line.model, line.stream, line.notices = request.model, request.stream, request.notices
-            model = self._services.catalog.chat_model(request.model)
-            hold = await self._services.books.reserve(Reservation(id=exchange.id, caller=caller, model=model.id))
-            await self._answer(exchange, dialect, request, model, caller, line)
+            plan = self._plans.find(request.model, "chat")
+            hold = await self._services.books.reserve(Reservation(id=exchange.id, caller=caller, model=plan.model.id))
+            wanted = Wanted(request, plan, caller, session_of(request, exchange.headers))
+            await self._answer(exchange, dialect, wanted, line)
         except KenariError as error:
             line.code, line.status = error.code, error.status
             line.ending = "failed" if hold is not None else "refused"
@@ -60,25 +61,11 @@ class Gateway:
             line.duration_ms = (self._clock() - started) * 1000
             self._services.books.settle(hold, line)
 
-    async def _answer(
-        self, exchange: Exchange, dialect: Dialect, request: Request, model: Model, caller: Caller, line: Line
-    ) -> None:
+    async def _answer(self, exchange: Exchange, dialect: Dialect, wanted: Wanted, line: Line) -> None:
         """Try the candidates in order until one's first content."""
-        plan = self.plan(model)
-        if not plan.candidates:
-            raise KenariError(
-                "upstream_unavailable", "no provider of this model is configured. tell the operator", retry_after=30
-            )
-        run = Run(self._services, exchange, dialect, Wanted(request, plan, caller), line)
-        error: KenariError | None = None
+        run = Run(self._services, exchange, dialect, wanted, line)
         try:
-            for candidate in plan.candidates:
-                try:
-                    error = await run.attempt(candidate)
-                except KenariError as refused:  # this target cannot take the request
-                    error = refused
-                if error is None or run.committed or not error.elsewhere:
-                    break
+            error = await serve_candidates(run, self._services, wanted)
         except BaseException:
             run.abandon()
             raise
@@ -90,9 +77,9 @@ class Gateway:
         try:
             identify(services.keys, exchange.headers)
             request = dialect.decode_request(exchange.body)
-            model = self._services.catalog.chat_model(request.model)
+            plan = self._plans.find(request.model, "chat")
             number: int | None = None
-            candidate = next(iter(self.plan(model).candidates), None)
+            candidate = next(iter(plan.candidates), None)
             if candidate is not None and _counts(candidate):
                 fitted = fit(request, candidate.target)
                 number = await count_at_provider(fitted, candidate, services.upstream(candidate), services.ticker)
@@ -100,14 +87,6 @@ class Gateway:
             exchange.answer(200, id_lines(exchange.id) + JSON, body)
         except KenariError as error:
             answer_error(exchange, dialect, error)
-
-    def plan(self, model: Model) -> Plan:
-        """The model's plan, made once: configuration does not change while it is served."""
-        plan = self._plans.get(model.id)
-        if plan is None:
-            services = self._services
-            plan = self._plans[model.id] = make_plan(model, services.providers, services.envelopes)
-        return plan
 
 
 def _counts(candidate: Candidate) -> bool:

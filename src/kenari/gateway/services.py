@@ -1,12 +1,16 @@
 """What serving a request needs: the ports of the house, put together by the composition root."""
 
 import asyncio
+import random
 from collections.abc import Callable
 
 from kenari.catalog.models import Catalog
+from kenari.core.caller import Caller
 from kenari.core.ids import Envelopes
 from kenari.core.ports import Books, Keys, Upstream
+from kenari.gateway.pins import MemoryPins
 from kenari.gateway.plan import Candidate
+from kenari.gateway.routing import Routing
 from kenari.gateway.ticker import Ticker
 from kenari.providers.base import Provider
 
@@ -15,7 +19,8 @@ class Services:
     """Everything that serving a request needs. `upstreams` maps an address scheme to the outbound end that serves it.
 
     `keepalive` and `noop_after` are seconds of silence (S15, D15). `envelopes` and `cache_key` are derived from the
-    one secret (F10).
+    one secret (F10). `deadline` is how many seconds may pass until the first content of an answer, however many
+    candidates are tried; `show_target` says who is told which target served: operator, everyone or nobody.
     """
 
     def __init__(  # noqa: PLR0913 - the ports of the house, each by name
@@ -31,6 +36,9 @@ class Services:
         cache_key: bytes,
         keepalive: float,
         noop_after: float,
+        routing: Routing | None = None,
+        deadline: float = 900.0,
+        show_target: str = "operator",
     ) -> None:
         self.catalog = catalog
         self.providers = providers
@@ -42,6 +50,13 @@ class Services:
         self.cache_key = cache_key
         self.silence = (keepalive, noop_after)
         self.clock: Callable[[], float] = asyncio.get_running_loop().time
+        self.routing = routing or Routing(self.clock, MemoryPins(self.clock), cache_key, random.Random())
+        self.deadline = deadline
+        self._show_target = show_target
+
+    def tells_target(self, caller: Caller) -> bool:
+        """Whether a caller's answers say which target served them."""
+        return self._show_target == "everyone" or (self._show_target == "operator" and caller.unlimited)
 
     def upstream(self, candidate: Candidate) -> Upstream:
         """The outbound end for a candidate's address."""
