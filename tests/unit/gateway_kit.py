@@ -94,6 +94,12 @@ class Exchange:
         return dict(line.split(": ", 1) for line in self.head.decode().split("\r\n") if line)
 
     @property
+    def header_lines(self) -> dict[str, str]:
+        """The answer's headers with those that go out with whatever head is sent."""
+        more = dict(line.split(": ", 1) for line in self.extra_headers.decode().split("\r\n") if line)
+        return self.header | more
+
+    @property
     def data(self) -> list[Any]:
         """The data of each frame of a stream, `[DONE]` as text."""
         lines = [line[6:] for line in self.out.decode().split("\n") if line.startswith("data: ")]
@@ -206,6 +212,7 @@ class Rig:
         self.upstream, self.books = FakeUpstream(), FakeBooks()
         self.timing: dict[str, Any] = {"header_timeout": 5, "first_event_timeout": 5, "idle_timeout": 5}
         self.silence = (15.0, 120.0)
+        self.keys: tuple[str, ...] = ()
         self.dialect, self.profile, self.model = dialect, profile or Profile(), model
         for number, script in enumerate(scripts, 1):
             self.upstream.scripts[f"p{number}"] = script if isinstance(script, list) else [script]
@@ -218,7 +225,7 @@ class Rig:
                 name=name,
                 dialect=self.dialect,
                 base_url=f"http://{name}/v1",
-                keys=(f"sk-{name}",),
+                keys=self.keys or (f"sk-{name}",),
                 profile=self.profile,
                 **self.timing,
             )

@@ -87,8 +87,15 @@ def all_out(outcomes: list[Outcome], left_out: list[Step], routing: Routing) -> 
     if hopeless and len(hopeless) + len(refusals) == len(codes):
         return hopeless[0]
     waits = [routing.wait_of(step.candidate) for step in left_out]
-    waits += [error.retry_after or USUAL_WAIT for error in errors if error not in hopeless and error not in refusals]
+    waits += [_wait(outcome) for outcome in outcomes if outcome.error not in (*hopeless, *refusals)]
     wait = max(0.001, min(waits, default=USUAL_WAIT))
     if all(code == "upstream_rate_limited" for code in codes):
         return KenariError("upstream_rate_limited", _ALL_LIMITED, retry_after=wait)
     return KenariError("upstream_unavailable", _ALL_OUT, retry_after=wait)
+
+
+def _wait(outcome: Outcome) -> float:
+    """Seconds until this candidate may serve again, as far as its provider said."""
+    if outcome.wait is not None:
+        return outcome.wait
+    return (outcome.error.retry_after if outcome.error else None) or USUAL_WAIT
