@@ -52,7 +52,7 @@ class Attempt:
         self._size = 0
         self._over = False  # the transport has said its last word
         self._clock: Callable[[], float] = asyncio.get_running_loop().time
-        self._last = self._clock()
+        self._last = self._since = self._clock()
         self._secrets = (candidate.key,)
         self.names: tuple[str, str] = ("", "")
         self.until = math.inf
@@ -83,7 +83,7 @@ class Attempt:
 
     def on_head(self, status: int, headers: dict[bytes, bytes]) -> None:
         """Status and headers. A status of 200 does not mean yet that the provider works."""
-        self._last = self._clock()
+        self._last = self._since = self._clock()
         self._status, self._headers = status, headers
         if status != 200:
             self._mode = "error"
@@ -124,15 +124,10 @@ class Attempt:
         if self._mode == "stream":
             self._end_stream()
             return
-        body = b"".join(self._body)
         if self._mode == "error":
-            self._fail(
-                failure_of_status(
-                    self._status, self._headers, body, secrets=self._secrets, names=self.names, now=time.time()
-                )
-            )
+            self._fail(self._told())
             return
-        events = self._dialect.decode_reply(body, self._provider.profile, self._answer_id)
+        events = self._dialect.decode_reply(b"".join(self._body), self._provider.profile, self._answer_id)
         self._advance(events)
         if not self.done.done():
             self._fail(interrupted())
@@ -143,10 +138,7 @@ class Attempt:
         if self.done.done():
             return
         if self._mode == "error":  # the status is known, only its words are not whole
-            body = b"".join(self._body)
-            error = failure_of_status(
-                self._status, self._headers, body, secrets=self._secrets, names=self.names, now=time.time()
-            )
+            error = self._told()
         if self.gate.phase is Phase.DRAIN:
             self._complete([])
         else:
@@ -175,29 +167,38 @@ class Attempt:
     # -- time
 
     def tick(self, now: float) -> None:
-        """Timeouts: head, first content, silence in mid-stream, and the short wait after a finish."""
+        """Timeouts: head, first content, silence in mid-stream, the deadline, and the short wait after a last word."""
         if self._over:
             return
-        waited = now - self._last
-        if self.done.done():
-            if waited >= DRAIN_SECONDS:
-                self._close()
-            return
+        settled = now - self._since >= DRAIN_SECONDS  # whatever comes: comments would keep it waiting for ever
         phase = self.gate.phase
-        if phase is Phase.HOLD and now >= self.until:
-            self.cut = True
-            self._fail(_late("said nothing"))
+        if self.done.done():
+            if settled:
+                self._close()
         elif phase is Phase.DRAIN:
-            if waited >= DRAIN_SECONDS:
+            if settled:
                 self._complete([])
                 self._close()
-        elif not self._mode:
-            if waited >= self._provider.header_timeout:
+        elif phase is Phase.HOLD and now >= self.until:
+            self.cut = True
+            self._fail(_late("said nothing"))
+        elif self._mode == "error":
+            if settled:  # the status is known; its words may never be whole
+                self._fail(self._told())
+        else:
+            self._wait_for(phase, now)
+
+    def _wait_for(self, phase: Phase, now: float) -> None:
+        """The provider's own time-outs: for its head, from there to its first content, and in mid-stream, where its
+        comments count as life."""
+        provider, waited = self._provider, now - self._last
+        if not self._mode:
+            if waited >= provider.header_timeout:
                 self._fail(_late("did not begin to answer"))
         elif phase is Phase.HOLD:
-            if waited >= self._provider.first_event_timeout:
+            if now - self._since >= provider.first_event_timeout:
                 self._fail(_late("began but said nothing"))
-        elif waited >= self._provider.idle_timeout:
+        elif waited >= provider.idle_timeout:
             self._fail(_late("fell silent"))
 
     @property
@@ -206,6 +207,13 @@ class Attempt:
         return self._over
 
     # --
+
+    def _told(self) -> KenariError:
+        """The error that the provider's status and as much of its body as is there tell of."""
+        body = b"".join(self._body)
+        return failure_of_status(
+            self._status, self._headers, body, secrets=self._secrets, names=self.names, now=time.time()
+        )
 
     def _end_stream(self) -> None:
         events: list[Event] = []
@@ -227,7 +235,10 @@ class Attempt:
 
     def _advance(self, events: list[Event]) -> None:
         gate = self.gate
+        stopped = gate.stop is not None
         out = gate.take(events)
+        if gate.stop is not None and not stopped:
+            self._since = self._clock()
         if out and self.first_content is None:
             self.first_content = self._clock()
         if gate.error is not None:
