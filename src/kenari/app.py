@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import random
 import secrets
 import signal
 import sys
@@ -20,10 +21,13 @@ from kenari.doors.edge import Edge
 from kenari.doors.limits import EdgeLimits
 from kenari.doors.listeners import listen, server_context
 from kenari.doors.public import PublicDoor
+from kenari.gateway.pins import MemoryPins
+from kenari.gateway.routing import Routing
 from kenari.gateway.serve import Gateway
 from kenari.gateway.services import Services
 from kenari.gateway.ticker import Ticker
 from kenari.keeper.books import LogBooks
+from kenari.keeper.pins import ValkeyPins
 from kenari.keeper.secrets import first_key, root_secret
 from kenari.keys.bootstrap import OPERATOR, BootstrapKeys
 from kenari.providers.base import Provider
@@ -96,7 +100,10 @@ class Server:
         self._http = HttpUpstream()
         keys = BootstrapKeys({self._key: OPERATOR})
         catalog = Catalog(config.models, config.routes)
+        self._pins = ValkeyPins(config.limits_url, loop.time) if config.limits_url.startswith("valkey:") else None
+        pins = self._pins or MemoryPins(loop.time)
         services = Services(
+            routing=Routing(loop.time, pins, derive_key(root, "pins"), random.Random(secrets.randbits(128))),
             catalog=catalog,
             providers=config.providers,
             keys=keys,
@@ -136,6 +143,8 @@ class Server:
         await asyncio.sleep(0)  # what was broken off leaves its lines
         self._ticker.close()
         self._http.close()
+        if self._pins is not None:
+            await self._pins.close()
         self._books.flush()
         return 0
 

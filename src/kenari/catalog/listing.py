@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
-from kenari.catalog.models import Catalog, Model, not_there
+from kenari.catalog.models import Catalog, Model, Price, not_there
 from kenari.core.caller import Caller
 from kenari.wire import jsonx
 
@@ -46,12 +46,22 @@ def model_body(catalog: Catalog, name: str, anthropic: bool, sees: Sees) -> byte
     return jsonx.encode(_shown(model, anthropic))
 
 
+def _pricing(price: Price | None) -> dict[str, str | None] | None:
+    """The four prices of tokens (M1), and those beside tokens that the model has."""
+    if price is None:
+        return None
+    beside = {"image": price.image, "character": price.character, "second": price.second}
+    tokens = {"input": price.input, "output": price.output}
+    tokens |= {"cache_read": price.cache_read, "cache_write": price.cache_write}
+    return tokens | {name: amount for name, amount in beside.items() if amount is not None}
+
+
 def _shown(model: Model, anthropic: bool) -> dict[str, Any]:
     more: dict[str, Any] = {
         "kind": model.kind,
         "context_window": model.context_window,
         "max_output_tokens": model.max_output_tokens,
-        "pricing": model.price,
+        "pricing": _pricing(model.price),
         "input_modalities": model.inputs,
         "output_modalities": model.outputs,
         "efforts": model.levels,

@@ -39,12 +39,19 @@ class TargetRef(msgspec.Struct, frozen=True):
 
 
 class Price(msgspec.Struct, frozen=True):
-    """Prices per million tokens, decimal strings in the configured currency; None where none was given."""
+    """Prices per million tokens, decimal strings in the configured currency; None where none was given. Models of other
+    kinds may be paid by the image, the character or the second instead, or as well."""
 
-    input: str
-    output: str
+    input: str = "0"
+    output: str = "0"
     cache_read: str | None = None
     cache_write: str | None = None
+    image: str | None = None
+    """For one image."""
+    character: str | None = None
+    """For a million characters of speech."""
+    second: str | None = None
+    """For one second of audio."""
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
@@ -236,7 +243,14 @@ def _dearest(prices: list[Price | None]) -> Price | None:
         output=top(price.output for price in known),
         cache_read=top(price.cache_read or price.input for price in known) if reads else None,
         cache_write=top(price.cache_write or price.input for price in known) if writes else None,
+        image=_top([price.image for price in known]),
+        character=_top([price.character for price in known]),
+        second=_top([price.second for price in known]),
     )
+
+
+def _top(amounts: list[str | None]) -> str | None:
+    return max((amount for amount in amounts if amount is not None), key=Decimal, default=None)
 
 
 def _shown(name: str) -> str:

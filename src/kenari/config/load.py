@@ -340,16 +340,16 @@ def _words(table: Table, key: str, known: tuple[str, ...]) -> tuple[str, ...] | 
 def _price(model: str, table: Table) -> Price | None:
     given = table.has("price")
     prices = table.child("price")
-    values = [prices.decimal(name, None) for name in ("input", "output", "cache_read", "cache_write")]
+    values = [prices.decimal(name, None) for name in Price.__struct_fields__]
     prices.close()
     if not given:
         return Price("0", "0", "0", "0") if model.endswith(FREE) else None
     if model.endswith(FREE) and any(float(value or 0) for value in values):
         table.fault("price", f"must be zero or left out: a name that ends with {FREE} promises that it costs nothing")
-    if values[0] is None or values[1] is None:
-        table.fault("price", "needs at least input and output")
+    if (values[0] is None or values[1] is None) and not any(values[4:]):
+        table.fault("price", "needs at least input and output, or one of image, character and second")
         return None
-    return Price(values[0], values[1], values[2], values[3])
+    return Price(values[0] or "0", values[1] or "0", *values[2:])
 
 
 def _check_names(models: dict[str, Model], faults: Faults) -> None:

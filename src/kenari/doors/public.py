@@ -11,6 +11,7 @@ from kenari.core.ports import Exchange, Keys
 from kenari.dialects.base import Dialect
 from kenari.dialects.registry import BY_PATH, DIALECTS
 from kenari.gateway.heads import JSON, answer_error, id_lines
+from kenari.gateway.kinds.asks import SPOTS
 from kenari.gateway.serve import Gateway
 from kenari.keys.bootstrap import identify
 
@@ -65,7 +66,11 @@ class PublicDoor:
             if path == DIALECTS["responses"].path and b"upgrade" in exchange.headers:
                 raise KenariError("upgrade_required", "websockets are not served here. send POST /v1/responses instead")
             raise KenariError("method_not_allowed", f"{path} takes POST only")
-        if path == MODELS_PATH or path.startswith(MODELS_PATH + "/"):
+        if path in SPOTS:
+            if method != "POST":
+                raise KenariError("method_not_allowed", f"{path} takes POST only")
+            await self._gateway.kinds.serve(exchange, path)
+        elif path == MODELS_PATH or path.startswith(MODELS_PATH + "/"):
             self._models(exchange, path)
         elif path in ("/healthz", "/readyz", "/"):
             self._state(exchange, path)
@@ -139,7 +144,7 @@ def _allow(error: KenariError, path: str) -> bytes:
         return b"upgrade: HTTP/1.1\r\n"
     if error.code != "method_not_allowed":
         return b""
-    return b"allow: POST\r\n" if path in BY_PATH or path == COUNT_PATH else b"allow: GET, HEAD\r\n"
+    return b"allow: POST\r\n" if path in BY_PATH or path in SPOTS or path == COUNT_PATH else b"allow: GET, HEAD\r\n"
 
 
 def _shown(path: str) -> str:

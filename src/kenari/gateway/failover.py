@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from typing import Protocol
 
 from kenari.catalog.health import Standing
 from kenari.core.errors import KenariError
@@ -30,8 +31,25 @@ async def serve_candidates(run: Run, services: Services, wanted: Wanted) -> Kena
     return await try_candidates(run, routing, steps, run.now() + deadline, conversation)
 
 
+class Tries(Protocol):
+    """One request's way through its candidates, whatever its endpoint."""
+
+    @property
+    def committed(self) -> bool:
+        """No other candidate may be tried."""
+        ...
+
+    def now(self) -> float:
+        """The loop's time."""
+        ...
+
+    async def attempt(self, candidate: Candidate, until: float) -> Outcome:
+        """Try one candidate until a time of the loop by which there has to be content."""
+        ...
+
+
 async def try_candidates(
-    run: Run, routing: Routing, steps: list[Step], until: float, conversation: str | None
+    run: Tries, routing: Routing, steps: list[Step], until: float, conversation: str | None
 ) -> KenariError | None:
     """Try the steps in order until one answers; the error to tell the client, None when it was answered.
 

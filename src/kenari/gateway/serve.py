@@ -1,24 +1,22 @@
 """One request from bytes to bytes. `Gateway.complete` reads as a table of contents."""
 
-import logging
-import traceback
-
 from kenari.core.errors import KenariError
 from kenari.core.ports import Exchange, Hold, Line, Reservation
 from kenari.dialects.base import Dialect
 from kenari.dialects.fit import fit
+from kenari.dialects.registry import DIALECTS
 from kenari.gateway.count import count_at_provider
 from kenari.gateway.estimate import estimate_prompt
 from kenari.gateway.failover import serve_candidates
+from kenari.gateway.faults import internal, log_fault
 from kenari.gateway.heads import JSON, answer_error, id_lines
+from kenari.gateway.kinds.serve import Kinds
 from kenari.gateway.plan import Candidate
 from kenari.gateway.plans import Plans
 from kenari.gateway.routing import session_of
 from kenari.gateway.run import Run, Wanted
 from kenari.gateway.services import Services
 from kenari.keys.bootstrap import identify
-
-_log = logging.getLogger("kenari.gateway")
 
 
 class Gateway:
@@ -28,6 +26,7 @@ class Gateway:
         self._services = services
         self._clock = services.clock
         self._plans = Plans(services)
+        self.kinds = Kinds(services, self._plans, DIALECTS["chat"])
 
     async def complete(self, exchange: Exchange, dialect: Dialect) -> None:
         """Answer one request of a chat endpoint. Never raises: a failure is the client's answer and the line's code."""
@@ -56,7 +55,7 @@ class Gateway:
         except Exception as fault:  # noqa: BLE001 - ours: the client gets an error of its format, the operator a trace
             log_fault(fault, exchange.id)
             line.code, line.ending, line.status = "internal_error", "failed", 500
-            answer_error(exchange, dialect, _internal())
+            answer_error(exchange, dialect, internal())
         finally:
             line.duration_ms = (self._clock() - started) * 1000
             self._services.books.settle(hold, line)
@@ -92,14 +91,3 @@ class Gateway:
 def _counts(candidate: Candidate) -> bool:
     flag = candidate.provider.profile.count_tokens
     return candidate.provider.dialect == "messages" and flag is not False
-
-
-def log_fault(fault: BaseException, request_id: str) -> None:
-    """Log where a fault of ours arose. Its message is left out: it may quote a prompt or a secret."""
-    frames = traceback.extract_tb(fault.__traceback__)
-    where = " < ".join(f"{frame.filename.rpartition('kenari/')[2]}:{frame.lineno}" for frame in reversed(frames[-8:]))
-    _log.error("internal error in request %s: %s at %s", request_id, type(fault).__name__, where)
-
-
-def _internal() -> KenariError:
-    return KenariError("internal_error", "something went wrong in kenari. send the request again; tell the operator")
