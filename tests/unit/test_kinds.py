@@ -260,7 +260,7 @@ def test_events_pass_and_their_usage_is_read() -> None:
 def test_an_error_among_the_events_is_told_in_the_line() -> None:
     """The client has it as it came; the candidate has failed."""
     events = b'data: {"type":"a"}\n\ndata: {"type":"error","error":{"message":"x"}}\n\n'
-    rig = Rig(Script([(0, events), (0, None)]), kind="transcription")
+    rig = Rig(Script([(0, events[:30]), (0, events[30:]), (0, None)]), kind="transcription")
     got = transcribe(rig, stream=b"true")
     assert (got.out, got.ended) == (events, True)
     assert rig.books.lines[0].code == "stream_interrupted"
