@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from kenari.catalog.models import Entry, Model
+from kenari.core.errors import KenariError
 from kenari.core.ids import Envelopes, maker_of
 from kenari.core.profile import Profile
 from kenari.dialects.base import Dialect
@@ -109,3 +110,12 @@ def headers_for(candidate: Candidate, client_headers: Mapping[bytes, bytes], ori
     if b"anthropic-beta" in client_headers and candidate.provider.profile.betas:
         return sign(candidate.provider, candidate.key, client_headers, origin)
     return candidate.signed
+
+
+def own_refused(candidate: Candidate, status: int, error: KenariError | None) -> KenariError | None:
+    """An attempt's error; where the provider refused the caller's own key, the caller is told so (E3)."""
+    if not candidate.own or error is None or status not in (401, 403):
+        return error
+    name = candidate.provider.name
+    words = f"{name} refused your own key. store another one with PUT /v1/byok/{name}"
+    return KenariError("upstream_error", words, should_retry=False)

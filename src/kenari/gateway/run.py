@@ -16,7 +16,7 @@ from kenari.dialects.base import Answer, Dialect, Proof
 from kenari.dialects.fit import fit
 from kenari.gateway.attempt import Attempt
 from kenari.gateway.heads import JSON, STREAM, id_lines, ignored_line, target_lines
-from kenari.gateway.plan import Candidate, Plan, headers_for
+from kenari.gateway.plan import Candidate, Plan, headers_for, own_refused
 from kenari.gateway.routing import Outcome
 from kenari.gateway.services import Services
 from kenari.gateway.sinks import PlainSink, Sink, StreamSink
@@ -104,7 +104,7 @@ class Run:
         first = attempt.first_content
         return Outcome(
             candidate=candidate,
-            error=attempt.error,
+            error=own_refused(candidate, attempt.status, attempt.error),
             left=attempt.left,
             status=attempt.status,
             wait=attempt.wait,
@@ -142,11 +142,15 @@ class Run:
         outcome = "client_closed" if attempt.left else attempt.error.code if attempt.error else "ok"
         used = attempt.gate.content or attempt.error is None
         usage = attempt.usage if used else Usage()
-        line.legs = [*line.legs, Leg(candidate.id, usage, outcome, (now - began) * 1000, billed=used)]
+        line.legs = [*line.legs, self._leg(candidate, usage, outcome, (now - began) * 1000, used)]
         if used:
             line.usage = usage
         if attempt.error is None and attempt.gate.stop is not None:
             line.ending = "length" if attempt.gate.stop.reason == "length" else "done"
+
+    def _leg(self, candidate: Candidate, usage: Usage, outcome: str, ms: float, used: bool) -> Leg:
+        fee = self._services.own.fee if candidate.own and used else 0
+        return Leg(candidate.id, usage, outcome, ms, billed=used, fee=fee)
 
     def _tell(self, candidate: Candidate) -> None:
         """The headers that say who answers after how many attempts, for keys that may see it."""

@@ -44,7 +44,7 @@ class Gateway:
             line.account, line.key = caller.account, caller.key
             request = dialect.decode_request(exchange.body)
             line.model, line.stream, line.notices = request.model, request.stream, request.notices
-            plan = self._plans.find(request.model, "chat")
+            plan = self._plans.find(request.model, "chat", caller)
             hold = await self._services.books.reserve(Reservation(id=exchange.id, caller=caller, model=plan.model.id))
             wanted = Wanted(request, plan, caller, session_of(request, exchange.headers))
             await self._answer(exchange, dialect, wanted, line)
@@ -74,9 +74,9 @@ class Gateway:
         """Answer `count_tokens`: the provider's number where it counts, else our estimate (M4). Costs nothing."""
         services = self._services
         try:
-            identify(services.keys, exchange.headers)
+            caller = identify(services.keys, exchange.headers)
             request = dialect.decode_request(exchange.body)
-            plan = self._plans.find(request.model, "chat")
+            plan = self._plans.find(request.model, "chat", caller)
             number: int | None = None
             candidate = next(iter(plan.candidates), None)
             if candidate is not None and _counts(candidate):

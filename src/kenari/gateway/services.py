@@ -4,15 +4,27 @@ import asyncio
 import random
 from collections.abc import Callable
 
+import msgspec
+
 from kenari.catalog.models import Catalog
 from kenari.core.caller import Caller
 from kenari.core.ids import Envelopes
+from kenari.core.own_keys import NoOwnKeys, OwnKeys
 from kenari.core.ports import Books, Keys, Upstream
 from kenari.gateway.pins import MemoryPins
 from kenari.gateway.plan import Candidate
 from kenari.gateway.routing import Routing
 from kenari.gateway.ticker import Ticker
 from kenari.providers.base import Provider
+
+
+class Own(msgspec.Struct, frozen=True):
+    """Callers' own provider keys (BYOK): where they are, for which providers they may be used, and what a request with one
+    costs (1e-9 currency units)."""
+
+    keys: OwnKeys = NoOwnKeys()
+    providers: frozenset[str] = frozenset()
+    fee: int = 0
 
 
 class Services:
@@ -39,6 +51,7 @@ class Services:
         routing: Routing | None = None,
         deadline: float = 900.0,
         show_target: str = "operator",
+        own: Own | None = None,
     ) -> None:
         self.catalog = catalog
         self.providers = providers
@@ -53,6 +66,7 @@ class Services:
         self.routing = routing or Routing(self.clock, MemoryPins(self.clock), cache_key, random.Random())
         self.deadline = deadline
         self._show_target = show_target
+        self.own = own or Own()
 
     def tells_target(self, caller: Caller) -> bool:
         """Whether a caller's answers say which target served them."""

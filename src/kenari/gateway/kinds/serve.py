@@ -10,7 +10,7 @@ from kenari.gateway.heads import JSON, answer_error, id_lines, target_lines
 from kenari.gateway.kinds.asks import SPOTS, Ask, Spot, read_ask
 from kenari.gateway.kinds.meter import fee_of, used_of
 from kenari.gateway.kinds.relay import Relay
-from kenari.gateway.plan import Candidate, Plan
+from kenari.gateway.plan import Candidate, Plan, own_refused
 from kenari.gateway.plans import Plans
 from kenari.gateway.routing import MAX_SESSION, Outcome
 from kenari.gateway.services import Services
@@ -39,7 +39,7 @@ class Kinds:
             line.account, line.key = caller.account, caller.key
             ask = read_ask(spot.kind, exchange.headers.get(b"content-type", b""), exchange.body)
             line.model, line.stream = ask.model, ask.stream
-            plan = self._plans.find(ask.model, spot.kind)
+            plan = self._plans.find(ask.model, spot.kind, caller)
             hold = await services.books.reserve(Reservation(id=exchange.id, caller=caller, model=plan.model.id))
             tells = services.tells_target(caller)
             await self._answer(_KindRun(services, exchange, spot, ask, line, tells), plan, caller.account)
@@ -121,7 +121,7 @@ class _KindRun:
         first = relay.first
         return Outcome(
             candidate=candidate,
-            error=relay.error,
+            error=own_refused(candidate, relay.status, relay.error),
             left=relay.left,
             status=relay.status,
             wait=relay.wait,
@@ -157,6 +157,7 @@ class _KindRun:
         if billed:
             used = used_of(self._ask, relay.answer, len(self.exchange.body))
             usage, fee = used.usage, fee_of(candidate.model.price, used)
+            fee += self._services.own.fee if candidate.own else 0
             line.usage = usage
         leg = Leg(candidate.id, usage, outcome, (now - began) * 1000, billed=billed, fee=fee)
         line.legs = [*line.legs, leg]
