@@ -15,7 +15,7 @@ from kenari.core.profile import Profile
 from kenari.dialects.registry import DIALECTS
 from kenari.doors.public import PublicDoor
 from kenari.gateway.serve import Gateway
-from kenari.gateway.services import Services
+from kenari.gateway.services import Own, Services
 from kenari.gateway.ticker import Ticker
 from kenari.keys.bootstrap import OPERATOR, BootstrapKeys
 from kenari.providers.base import Provider
@@ -213,6 +213,7 @@ class Rig:
         self.timing: dict[str, Any] = {"header_timeout": 5, "first_event_timeout": 5, "idle_timeout": 5}
         self.silence = (15.0, 120.0)
         self.keys: tuple[str, ...] = ()
+        self.own: Own | None = None
         self.dialect, self.profile, self.model = dialect, profile or Profile(), model
         for number, script in enumerate(scripts, 1):
             self.upstream.scripts[f"p{number}"] = script if isinstance(script, list) else [script]
@@ -245,6 +246,7 @@ class Rig:
             cache_key=b"c" * 32,
             keepalive=self.silence[0],
             noop_after=self.silence[1],
+            own=self.own,
         )
         gateway = Gateway(services)
         return PublicDoor(gateway, keys, catalog, (), lambda: True)

@@ -14,7 +14,7 @@ import msgspec
 from kenari.catalog.models import FREE, Kind, Modality, Model, Policy, Price, Route, TargetRef
 from kenari.config.builtin import SCRIPTED, builtin_config
 from kenari.config.notes import notes_on
-from kenari.config.settings import Config, ServerSettings
+from kenari.config.settings import ByokSettings, Config, ServerSettings
 from kenari.config.table import LARGEST, Faults, Secret, Table, dotted, nearest
 from kenari.core.profile import Profile
 from kenari.core.request import EFFORTS, Effort
@@ -82,6 +82,7 @@ def parse_config(values: Mapping[str, Any], env: Mapping[str, str], source: str)
     models = {name: _model(name, table, providers) for name, table in top.child("models").children()}
     _check_names(models, faults)
     routes = {name: _route(name, table, models) for name, table in top.child("routes").children()}
+    byok = _byok(top.child("byok"), providers)
     for table in (store, limits, billing, top):
         table.close()
     if not models and providers.get("demo", SCRIPTED).base_url == SCRIPTED.base_url:
@@ -93,6 +94,7 @@ def parse_config(values: Mapping[str, Any], env: Mapping[str, str], source: str)
         limits_url=Secret(limits_url),
         currency=currency,
         enforce=bool(enforce),
+        byok=byok,
         providers=providers,
         models=models,
         routes=routes,
@@ -174,6 +176,19 @@ def _origins(table: Table) -> tuple[str, ...]:
         if not _ORIGIN.fullmatch(origin):
             table.fault("cors_origins", f'{origin!r} is no origin like "https://app.example" (without a path), or "*"')
     return origins
+
+
+def _byok(table: Table, providers: dict[str, Provider]) -> ByokSettings:
+    named = table.texts("providers")
+    for name in named:
+        if name not in providers:
+            table.fault("providers", f"{name!r} is not a configured provider{nearest(name, tuple(providers))}")
+    fee = table.decimal("fee", "0") or "0"
+    settings = ByokSettings(
+        providers=named, fee=fee, secret=table.secret("secret"), old_secrets=table.secrets("old_secrets")
+    )
+    table.close()
+    return settings
 
 
 def _provider(name: str, table: Table, server: ServerSettings) -> Provider:

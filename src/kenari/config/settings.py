@@ -33,6 +33,18 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     log: Literal["json", "text"] = "json"
 
 
+class ByokSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """`[byok]`: for which providers callers may bring their own keys, and the secret under which these are kept.
+
+    `fee` is a decimal string in the currency for each request. `old_secrets` still open what was sealed before a rotation.
+    """
+
+    providers: tuple[str, ...] = ()
+    fee: str = "0"
+    secret: str = ""
+    old_secrets: tuple[str, ...] = ()
+
+
 class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that kenari is told. What is secret in it is a `Secret`: its repr shows `***` there."""
 
@@ -41,6 +53,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     limits_url: str = "memory://"
     currency: str = "USD"
     enforce: bool = True
+    byok: ByokSettings = ByokSettings()
     providers: dict[str, Provider] = {}
     models: dict[str, Model] = {}
     routes: dict[str, Route] = {}

@@ -22,6 +22,10 @@ def show_config(config: Config) -> str:
     lines += ["", "[store]", f"url = {_value(_masked_url(config.store_url))}"]
     lines += ["", "[limits]", f"url = {_value(_masked_url(config.limits_url))}"]
     lines += ["", "[billing]", f"currency = {_value(config.currency)}", f"enforce = {_value(config.enforce)}"]
+    byok = config.byok
+    lines += ["", "[byok]", f"providers = {_value(byok.providers)}", f"fee = {_value(byok.fee)}"]
+    lines += [f"secret = {_value(MASK)}"] if byok.secret else []
+    lines += [f"old_secrets = {_value([MASK] * len(byok.old_secrets))}"]
     for provider in config.providers.values():
         lines += _provider(provider)
     for model in config.models.values():

@@ -10,6 +10,7 @@ from kenari.core.errors import KenariError
 from kenari.core.ports import Exchange, Keys
 from kenari.dialects.base import Dialect
 from kenari.dialects.registry import BY_PATH, DIALECTS
+from kenari.doors.byok import BYOK_PATH, ByokDoor
 from kenari.gateway.heads import JSON, answer_error, id_lines
 from kenari.gateway.kinds.asks import SPOTS
 from kenari.gateway.serve import Gateway
@@ -29,6 +30,8 @@ class PublicDoor:
     def __init__(
         self, gateway: Gateway, keys: Keys, catalog: Catalog, cors_origins: tuple[str, ...], ready: Callable[[], bool]
     ) -> None:
+        self.byok: ByokDoor | None = None
+        """Set where callers may bring their own provider keys."""
         self._gateway, self._keys, self._catalog = gateway, keys, catalog
         self._cors, self._ready = cors_origins, ready
 
@@ -66,7 +69,9 @@ class PublicDoor:
             if path == DIALECTS["responses"].path and b"upgrade" in exchange.headers:
                 raise KenariError("upgrade_required", "websockets are not served here. send POST /v1/responses instead")
             raise KenariError("method_not_allowed", f"{path} takes POST only")
-        if path in SPOTS:
+        if self.byok is not None and (path == BYOK_PATH or path.startswith(BYOK_PATH + "/")):
+            await self.byok.serve(exchange, path)
+        elif path in SPOTS:
             if method != "POST":
                 raise KenariError("method_not_allowed", f"{path} takes POST only")
             await self._gateway.kinds.serve(exchange, path)
@@ -144,6 +149,8 @@ def _allow(error: KenariError, path: str) -> bytes:
         return b"upgrade: HTTP/1.1\r\n"
     if error.code != "method_not_allowed":
         return b""
+    if path.startswith(BYOK_PATH + "/"):
+        return b"allow: PUT, DELETE\r\n"
     return b"allow: POST\r\n" if path in BY_PATH or path in SPOTS or path == COUNT_PATH else b"allow: GET, HEAD\r\n"
 
 

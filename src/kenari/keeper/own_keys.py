@@ -1,12 +1,13 @@
 """Callers' own provider keys: kept sealed in the store, held sealed in memory, opened for the call that needs one (BYOK)."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
 
 from kenari.core.errors import KenariError, bad_request
+from kenari.core.ids import derive_key
 from kenari.keys.vault import NONCE, Unreadable, Vault, hint_of
 from kenari.store.records import ProviderKeyRow
 
@@ -42,6 +43,14 @@ class OwnKeyShown(msgspec.Struct, frozen=True):
     provider: str
     hint: str
     created_at: float
+
+
+def vault_of(root: bytes, secret: str, old_secrets: Sequence[str]) -> Vault:
+    """The vault of a node: it seals under the configured secret, else under the root of all (F10), and opens what was
+    sealed under either or under the secrets of before. Raises OSError when the library is not installed."""
+    given = [one.encode("utf-8", "surrogateescape") for one in (secret, *old_secrets) if one]
+    order = [*given, root] if secret else [root, *given]
+    return Vault([derive_key(one, "byok") for one in order])
 
 
 class StoredOwnKeys:
