@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import random
 import secrets
 import signal
 import socket
@@ -21,11 +22,14 @@ from kenari.doors.edge import Edge
 from kenari.doors.limits import EdgeLimits
 from kenari.doors.listeners import listen, server_context
 from kenari.doors.public import PublicDoor
+from kenari.gateway.pins import MemoryPins
+from kenari.gateway.routing import Routing
 from kenari.gateway.serve import Gateway
 from kenari.gateway.services import Services
 from kenari.gateway.ticker import Ticker
 from kenari.keeper.books import LogBooks
 from kenari.keeper.ledger_books import BooksSettings, StoreBooks
+from kenari.keeper.pins import ValkeyPins
 from kenari.keeper.secrets import first_key, root_secret
 from kenari.keeper.spool import Spool
 from kenari.keys.bootstrap import OPERATOR, BootstrapKeys
@@ -108,8 +112,11 @@ class Server:
         self._ticker = Ticker(loop, tick_seconds(config))
         self._http = HttpUpstream()
         keys = BootstrapKeys({self._key: OPERATOR})
-        catalog = Catalog(config.models, {name: route.models for name, route in config.routes.items()})
+        catalog = Catalog(config.models, config.routes)
+        self._pins = ValkeyPins(config.limits_url, loop.time) if config.limits_url.startswith("valkey:") else None
+        pins = self._pins or MemoryPins(loop.time)
         services = Services(
+            routing=Routing(loop.time, pins, derive_key(root, "pins"), random.Random(secrets.randbits(128))),
             catalog=catalog,
             providers=config.providers,
             keys=keys,
@@ -120,6 +127,8 @@ class Server:
             cache_key=derive_key(root, "cache keys"),
             keepalive=settings.keepalive,
             noop_after=settings.noop_after,
+            deadline=settings.deadline,
+            show_target=settings.show_target,
         )
         gateway = Gateway(services)
         self._draining = False
@@ -151,6 +160,8 @@ class Server:
         self._http.close()
         if self._ledger is not None:
             await self._ledger.close()
+        if self._pins is not None:
+            await self._pins.close()
         self._log.flush()
         return 0
 
@@ -207,7 +218,10 @@ def store_folder(url: str) -> Path:
 def tick_seconds(config: Config) -> float:
     """How often time-outs are looked at: a quarter of the shortest one, at least 20 times and at most once a second."""
     server = config.server
-    shortest = min(server.keepalive, server.noop_after, server.idle_timeout, server.first_event_timeout)
+    shortest = min(
+        server.keepalive, server.noop_after, server.idle_timeout, server.first_event_timeout, server.deadline
+    )
+    shortest = min([shortest, *(route.deadline for route in config.routes.values() if route.deadline is not None)])
     for provider in config.providers.values():
         shortest = min(shortest, provider.idle_timeout, provider.first_event_timeout, provider.header_timeout)
     return max(0.05, min(1.0, shortest / 4))

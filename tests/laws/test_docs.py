@@ -16,6 +16,7 @@ from kenari.config.table import Table
 from kenari.core.errors import KINDS
 from kenari.core.profile import Profile
 from kenari.dialects.registry import BY_PATH
+from kenari.gateway.kinds.asks import SPOTS
 from kenari.providers.rows import ROWS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,7 +59,7 @@ def test_each_route_is_documented() -> None:
     """The chat endpoints, and every other path that the public door knows."""
     tree = ast.parse((ROOT / "src" / "kenari" / "doors" / "public.py").read_text(encoding="utf-8"))
     written = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-    paths = {word for word in written if re.fullmatch(r"/[a-z][a-z0-9_/]*[a-z_]", word)} | set(BY_PATH)
+    paths = {word for word in written if re.fullmatch(r"/[a-z][a-z0-9_/]*[a-z_]", word)} | set(BY_PATH) | set(SPOTS)
     assert "/healthz" in paths
     text = _all_docs()
     assert [path for path in sorted(paths) if path not in text] == []

@@ -15,7 +15,7 @@ from kenari.core.profile import Profile
 from kenari.dialects.registry import DIALECTS
 from kenari.doors.public import PublicDoor
 from kenari.gateway.serve import Gateway
-from kenari.gateway.services import Services
+from kenari.gateway.services import Own, Services
 from kenari.gateway.ticker import Ticker
 from kenari.keys.bootstrap import OPERATOR, BootstrapKeys
 from kenari.providers.base import Provider
@@ -92,6 +92,12 @@ class Exchange:
     def header(self) -> dict[str, str]:
         """The answer's headers."""
         return dict(line.split(": ", 1) for line in (self.head + self.extra_headers).decode().split("\r\n") if line)
+
+    @property
+    def header_lines(self) -> dict[str, str]:
+        """The answer's headers with those that go out with whatever head is sent."""
+        more = dict(line.split(": ", 1) for line in self.extra_headers.decode().split("\r\n") if line)
+        return self.header | more
 
     @property
     def data(self) -> list[Any]:
@@ -206,6 +212,8 @@ class Rig:
         self.upstream, self.books = FakeUpstream(), FakeBooks()
         self.timing: dict[str, Any] = {"header_timeout": 5, "first_event_timeout": 5, "idle_timeout": 5}
         self.silence = (15.0, 120.0)
+        self.keys: tuple[str, ...] = ()
+        self.own: Own | None = None
         self.dialect, self.profile, self.model = dialect, profile or Profile(), model
         self.keys: Any = BootstrapKeys({KEY: OPERATOR})
         self.more: dict[str, Any] = {}
@@ -220,7 +228,7 @@ class Rig:
                 name=name,
                 dialect=self.dialect,
                 base_url=f"http://{name}/v1",
-                keys=(f"sk-{name}",),
+                keys=self.keys or (f"sk-{name}",),
                 profile=self.profile,
                 **self.timing,
             )
@@ -241,6 +249,7 @@ class Rig:
             keepalive=self.silence[0],
             noop_after=self.silence[1],
             **self.more,
+            own=self.own,
         )
         gateway = Gateway(services)
         return PublicDoor(gateway, keys, catalog, (), lambda: True)

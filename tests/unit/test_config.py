@@ -386,7 +386,6 @@ def test_check_says_what_has_no_effect_yet_and_f9_names_models_without_a_price()
     config = parse(WHOLE.replace('"order"', '"cheapest"').replace(":8081", ":9999"))
     notes = " | ".join(config.notes)
     assert "price" in notes
-    assert "policy" in notes
     assert "admin_listen" in notes
     assert any("without a price" in note and "m" in note for note in parse(MODEL).notes)
 
@@ -459,6 +458,6 @@ def test_what_check_prints_loads_back_as_the_same_configuration(text: str) -> No
 
 def test_a_route_is_a_name_for_its_models_m2() -> None:
     config = parse(MODEL + '[models.n]\ntargets = ["groq/b"]\n[routes.r]\nmodels = ["n", "m"]\n')
-    catalog = Catalog(config.models, {name: route.models for name, route in config.routes.items()})
+    catalog = Catalog(config.models, config.routes)
     targets: Any = [target.model for target in catalog.chat_model("r").targets]
     assert targets == ["b", "a"]

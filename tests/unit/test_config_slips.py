@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kenari.catalog.listing import list_body
 from kenari.catalog.models import Catalog
 from kenari.config import Config, ConfigError, builtin_config, load_config, parse_config
 from kenari.config.show import show_config
@@ -155,4 +156,4 @@ def test_whatever_is_written_is_a_configuration_or_faults(values: dict[str, Any]
     assert all(path and message for path, message in found)
     shown = show_config(config)
     assert show_config(parse(shown)) == shown
-    Catalog(config.models, {name: route.models for name, route in config.routes.items()}).list_body(False)
+    list_body(Catalog(config.models, config.routes), False, lambda _: True)

@@ -11,13 +11,14 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
-from kenari.catalog.models import Kind, Model, TargetRef
+from kenari.catalog.models import Kind, Modality, Model, Policy, Route, TargetRef
 from kenari.config.builtin import SCRIPTED, builtin_config
 from kenari.config.money import amount, node, read_price, retention, time_zone
 from kenari.config.notes import notes_on
-from kenari.config.settings import Config, Route, ServerSettings
+from kenari.config.settings import ByokSettings, Config, ServerSettings
 from kenari.config.table import LARGEST, Faults, Secret, Table, dotted, nearest
 from kenari.core.profile import Profile
+from kenari.core.request import EFFORTS, Effort
 from kenari.providers.base import Provider
 from kenari.providers.rows import ROWS, Row
 
@@ -83,6 +84,7 @@ def parse_config(values: Mapping[str, Any], env: Mapping[str, str], source: str)
     models = {name: _model(name, table, providers) for name, table in top.child("models").children()}
     _check_names(models, faults)
     routes = {name: _route(name, table, models) for name, table in top.child("routes").children()}
+    byok = _byok(top.child("byok"), providers)
     if not models and providers.get("demo", SCRIPTED).base_url == SCRIPTED.base_url:
         builtin = builtin_config()
         providers, models = builtin.providers | providers, builtin.models
@@ -97,6 +99,7 @@ def parse_config(values: Mapping[str, Any], env: Mapping[str, str], source: str)
         retention=retention(store),
         offline_allowance=amount(billing, "offline_allowance"),
         time_zone=time_zone(billing),
+        byok=byok,
         providers=providers,
         models=models,
         routes=routes,
@@ -144,6 +147,8 @@ def _server(table: Table) -> ServerSettings:
         tls_key=key,
         trusted_proxies=table.networks("trusted_proxies"),
         cors_origins=_origins(table),
+        deadline=table.seconds("deadline", 900.0),
+        show_target=cast("Any", table.choice("show_target", ("operator", "everyone", "nobody"), "operator")),
         log="text" if table.choice("log", ("json", "text"), "json") == "text" else "json",
     )
     table.close()
@@ -178,6 +183,19 @@ def _origins(table: Table) -> tuple[str, ...]:
         if not _ORIGIN.fullmatch(origin):
             table.fault("cors_origins", f'{origin!r} is no origin like "https://app.example" (without a path), or "*"')
     return origins
+
+
+def _byok(table: Table, providers: dict[str, Provider]) -> ByokSettings:
+    named = table.texts("providers")
+    for name in named:
+        if name not in providers:
+            table.fault("providers", f"{name!r} is not a configured provider{nearest(name, tuple(providers))}")
+    fee = table.decimal("fee", "0") or "0"
+    settings = ByokSettings(
+        providers=named, fee=fee, secret=table.secret("secret"), old_secrets=table.secrets("old_secrets")
+    )
+    table.close()
+    return settings
 
 
 def _provider(name: str, table: Table, server: ServerSettings) -> Provider:
@@ -313,18 +331,32 @@ def _model(name: str, table: Table, providers: dict[str, Provider]) -> Model:
         targets=tuple(targets),
         kind=cast("Kind", table.choice("kind", get_args(Kind), "chat")),
         reasoning=table.flag("reasoning", None),
+        efforts=cast("tuple[Effort, ...] | None", _words(table, "efforts", EFFORTS)),
         vision=table.flag("vision", None),
+        modalities=cast("tuple[Modality, ...] | None", _words(table, "modalities", get_args(Modality))),
         context_window=table.whole("context_window", None, least=1),
         max_output_tokens=table.whole("max_output_tokens", 65536, least=1) or 65536,
         access="subscribers"
         if table.choice("access", ("public", "subscribers"), "public") == "subscribers"
         else "public",
-        price=read_price(table),
+        price=read_price(name, table),
         aliases=table.texts("aliases"),
         custom_tools=bool(table.flag("custom_tools", False)),
     )
     table.close()
     return model
+
+
+def _words(table: Table, key: str, known: tuple[str, ...]) -> tuple[str, ...] | None:
+    """A list of some known words, in their usual order; None when it is not set."""
+    if not table.has(key):
+        table.take(key)
+        return None
+    words = table.texts(key)
+    for word in words:
+        if word not in known:
+            table.fault(key, f"{word!r} must be one of {', '.join(known)}{nearest(word, known)}")
+    return tuple(word for word in known if word in words)
 
 
 def _check_names(models: dict[str, Model], faults: Faults) -> None:
@@ -357,6 +389,12 @@ def _route(name: str, table: Table, models: dict[str, Model]) -> Route:
         table.fault("models", "is required: a list of model ids")
     if len({known[member].kind for member in members}) > 1:
         table.fault("models", "must all be of one kind")
-    policy = table.choice("policy", ("order", "weighted", "cheapest", "fastest"), "order")
+    policy = cast("Policy", table.choice("policy", get_args(Policy), "order"))
+    if policy == "cheapest":
+        unpriced = [member for member in members if known[member].price is None]
+        if unpriced:
+            table.fault("policy", f"cheapest needs prices, and these have none: {', '.join(unpriced)}")
+    deadline = table.seconds("deadline", 0.0) if table.has("deadline") else table.take("deadline")
+    hedge = bool(table.flag("hedge", False))
     table.close()
-    return Route(tuple(members), tuple(weights), cast("Any", policy))
+    return Route(tuple(members), tuple(weights), policy, deadline, hedge)

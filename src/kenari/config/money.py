@@ -2,7 +2,7 @@
 
 import re
 
-from kenari.catalog.models import Price
+from kenari.catalog.models import FREE, Price
 from kenari.config.table import Table
 from kenari.core.price import parse_amount
 from kenari.core.windows import zone_of
@@ -12,24 +12,26 @@ MONTH = 32 * 24 * 3600.0
 _NODE = re.compile(r"[A-Za-z0-9._:\[\]-]{1,64}")
 
 
-def read_price(table: Table) -> Price | None:
-    """A model's price, None when it has none."""
+def read_price(model: str, table: Table) -> Price | None:
+    """A model's price; zero for a `:free` one that names none, None for another that has none."""
     given = table.has("price")
     prices = table.child("price")
-    names = ("input", "output", "cache_read", "cache_write", "cache_write_1h")
-    values = [prices.decimal(name, None) for name in names]
-    for name, value in zip(names, values, strict=True):
+    values = {name: prices.decimal(name, None) for name in Price.__struct_fields__}
+    for name, value in values.items():
         try:
             parse_amount(value or "0")
         except ValueError as error:
             prices.fault(name, str(error))
     prices.close()
     if not given:
+        return Price(cache_read="0", cache_write="0") if model.endswith(FREE) else None
+    if model.endswith(FREE) and any(float(value or 0) for value in values.values()):
+        table.fault("price", f"must be zero or left out: a name that ends with {FREE} promises that it costs nothing")
+    units = ("image", "character", "second")
+    if (values["input"] is None or values["output"] is None) and not any(values[unit] for unit in units):
+        table.fault("price", "needs at least input and output, or one of image, character and second")
         return None
-    if values[0] is None or values[1] is None:
-        table.fault("price", "needs at least input and output")
-        return None
-    return Price(values[0], values[1], *values[2:])
+    return Price(**{name: value for name, value in values.items() if value is not None})
 
 
 def node(store: Table) -> str:

@@ -41,8 +41,6 @@ def _on_models(config: Config) -> list[str]:
 
 def _without_effect(config: Config) -> list[str]:
     notes: list[str] = []
-    if any(route.policy != "order" or set(route.weights) != {1} for route in config.routes.values()):
-        notes.append("routes.*: models are tried in order, whatever the policy and the weights")
     if not config.store_url.startswith("sqlite:"):
         notes.append("store.url: secrets that kenari makes lie in the current folder, for there is no file of a store")
     if config.limits_url != Config().limits_url:

@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from kenari.catalog.models import Model
+from kenari.catalog.models import Model, Route
 from kenari.providers.base import Provider
 
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -28,15 +28,21 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     tls_key: str = ""
     trusted_proxies: tuple[Network, ...] = ()
     cors_origins: tuple[str, ...] = ()
+    deadline: float = 900.0
+    show_target: Literal["operator", "everyone", "nobody"] = "operator"
     log: Literal["json", "text"] = "json"
 
 
-class Route(msgspec.Struct, frozen=True):
-    """`[routes.NAME]`: models in order with their weights, and a policy."""
+class ByokSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """`[byok]`: for which providers callers may bring their own keys, and the secret under which these are kept.
 
-    models: tuple[str, ...]
-    weights: tuple[int, ...]
-    policy: Literal["order", "weighted", "cheapest", "fastest"] = "order"
+    `fee` is a decimal string in the currency for each request. `old_secrets` still open what was sealed before a rotation.
+    """
+
+    providers: tuple[str, ...] = ()
+    fee: str = "0"
+    secret: str = ""
+    old_secrets: tuple[str, ...] = ()
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +61,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     offline_allowance: int = 0
     """1e-9 currency units for each account and outage of the store."""
     time_zone: str = "UTC"
+    byok: ByokSettings = ByokSettings()
     providers: dict[str, Provider] = {}
     models: dict[str, Model] = {}
     routes: dict[str, Route] = {}

@@ -27,6 +27,10 @@ def show_config(config: Config) -> str:
     lines += ["", "[billing]", f"currency = {_value(config.currency)}", f"enforce = {_value(config.enforce)}"]
     allowance = format_amount(config.offline_allowance, 0)
     lines += [f"offline_allowance = {_value(allowance)}", f"time_zone = {_value(config.time_zone)}"]
+    byok = config.byok
+    lines += ["", "[byok]", f"providers = {_value(byok.providers)}", f"fee = {_value(byok.fee)}"]
+    lines += [f"secret = {_value(MASK)}"] if byok.secret else []
+    lines += [f"old_secrets = {_value([MASK] * len(byok.old_secrets))}"]
     for provider in config.providers.values():
         lines += _provider(provider)
     for model in config.models.values():
@@ -38,6 +42,8 @@ def show_config(config: Config) -> str:
     for name, route in config.routes.items():
         members = [f"{model}@{weight}" for model, weight in zip(route.models, route.weights, strict=True)]
         lines += ["", f"[routes.{_key(name)}]", f"models = {_value(members)}", f"policy = {_value(route.policy)}"]
+        lines += [f"deadline = {_duration(route.deadline)}"] if route.deadline is not None else []
+        lines += [f"hedge = {_value(route.hedge)}"]
     return "\n".join(lines) + "\n"
 
 

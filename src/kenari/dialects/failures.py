@@ -4,6 +4,8 @@ One place for all dialects: real servers use each other's envelopes (llama-serve
 """
 
 import re
+from datetime import UTC
+from email.utils import parsedate_to_datetime
 from typing import Any, cast
 
 import msgspec
@@ -22,7 +24,14 @@ _OVERLOADED = re.compile(r"overloaded|unavailable|capacity", re.I)
 _SECRET = re.compile(
     r"\b(?:sk|pk|rk|key|gsk|xai|kn|AIza|Bearer)[-_ ][A-Za-z0-9_\-.]{6,}\S*|\b[A-Za-z0-9_\-]{32,}\b|https?://\S+|\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b",
 )
+_UNKNOWN = re.compile(
+    r"unknown_?( name| parameter| field| argument)|unrecognized|extra inputs|extra fields|not permitted|unknown variant",
+    re.I,
+)
+"""A provider that refuses a member which others take: only this one refuses."""
 MAX_WORDS = 300
+LONGEST_WAIT = 86400.0 * 7
+"""Seconds; a longer Retry-After is not believed."""
 
 
 class _Problem(msgspec.Struct, frozen=True):
@@ -33,16 +42,22 @@ class _Problem(msgspec.Struct, frozen=True):
 
 
 def failure_of_status(
-    status: int, headers: dict[bytes, bytes], body: bytes, *, secrets: tuple[str, ...], names: tuple[str, str]
+    status: int,
+    headers: dict[bytes, bytes],
+    body: bytes,
+    *,
+    secrets: tuple[str, ...],
+    names: tuple[str, str],
+    now: float | None = None,
 ) -> KenariError:
     """The error of a provider's answer with a status other than 200.
 
     `secrets` are the provider's keys, to be masked; `names` the provider's model name and the caller's, since the
-    caller sees only their own.
+    caller sees only their own. `now` is the time in Unix seconds, for dates.
     """
     problem = _read(body)
     words = clean(problem.message, secrets, names)
-    wait = retry_after(headers)
+    wait = retry_after(headers, now)
     if status == 429:
         return KenariError("upstream_rate_limited", _RATE_LIMITED, retry_after=wait or 1.0, elsewhere=True)
     if status in (401, 403):
@@ -55,7 +70,8 @@ def failure_of_status(
     if known is not None:
         return known
     if status in (400, 413, 422):
-        return KenariError("bad_request", words or _REJECTED)
+        ours_alone = status == 413 or _UNKNOWN.search(f"{problem.code} {problem.message}") is not None
+        return KenariError("bad_request", words or _REJECTED, elsewhere=ours_alone)
     if status == 404:
         return KenariError("upstream_error", _NO_SUCH_MODEL, should_retry=False, elsewhere=True)
     return KenariError("upstream_error", f"the model's provider failed (status {status}). try again", elsewhere=True)
@@ -94,16 +110,32 @@ def clean(message: str, secrets: tuple[str, ...], names: tuple[str, str]) -> str
     return message[:1].lower() + message[1:] if message[1:2].islower() else message
 
 
-def retry_after(headers: dict[bytes, bytes]) -> float | None:
-    """Seconds of a provider's `retry-after-ms` or `retry-after`; None when absent or a date."""
+def retry_after(headers: dict[bytes, bytes], now: float | None = None) -> float | None:
+    """Seconds of a provider's `retry-after-ms` or `retry-after`, None when absent or nonsense.
+
+    A date is counted from the answer's own `date`, which is right whatever our clock says; else from `now`.
+    """
     for name, scale in ((b"retry-after-ms", 0.001), (b"retry-after", 1.0)):
         try:
             seconds = float(headers[name]) * scale
         except (KeyError, ValueError):
             continue
-        if 0 <= seconds < 86400 * 7:
+        if 0 <= seconds < LONGEST_WAIT:
             return seconds
-    return None
+    until = _date(headers.get(b"retry-after", b""))
+    begin = _date(headers.get(b"date", b"")) or now
+    if until is None or begin is None or until - begin >= LONGEST_WAIT:
+        return None
+    return max(0.0, until - begin)
+
+
+def _date(value: bytes) -> float | None:
+    """An HTTP date in Unix seconds."""
+    try:
+        moment = parsedate_to_datetime(value.decode("latin-1"))
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        return None
 
 
 def _by_content(problem: _Problem, words: str) -> KenariError | None:
@@ -113,9 +145,10 @@ def _by_content(problem: _Problem, words: str) -> KenariError | None:
             "context_length_exceeded",
             "prompt is too long: it exceeds the model's context window. shorten the conversation and send it again"
             + (f" ({words})" if words else ""),
+            elsewhere=True,
         )
     if _REFUSED.search(text):
-        return KenariError("bad_request", words)
+        return KenariError("bad_request", words, elsewhere=True)
     return None
 
 

@@ -4,13 +4,16 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from kenari.catalog.listing import list_body, model_body, sees
 from kenari.catalog.models import Catalog
 from kenari.core.errors import KenariError
 from kenari.core.ports import Exchange, Keys, Records
 from kenari.dialects.base import Dialect
 from kenari.dialects.registry import BY_PATH, DIALECTS
+from kenari.doors.byok import BYOK_PATH, ByokDoor
 from kenari.doors.callers import CALLER_PATHS, serve_caller
 from kenari.gateway.heads import JSON, answer_error, id_lines
+from kenari.gateway.kinds.asks import SPOTS
 from kenari.gateway.serve import Gateway
 from kenari.keys.identify import identify
 
@@ -31,6 +34,8 @@ class PublicDoor:
     def __init__(
         self, gateway: Gateway, keys: Keys, catalog: Catalog, cors_origins: tuple[str, ...], ready: Callable[[], bool]
     ) -> None:
+        self.byok: ByokDoor | None = None
+        """Set where callers may bring their own provider keys."""
         self._gateway, self._keys, self._catalog = gateway, keys, catalog
         self._cors, self._ready = cors_origins, ready
 
@@ -68,7 +73,13 @@ class PublicDoor:
             if path == DIALECTS["responses"].path and b"upgrade" in exchange.headers:
                 raise KenariError("upgrade_required", "websockets are not served here. send POST /v1/responses instead")
             raise KenariError("method_not_allowed", f"{path} takes POST only")
-        if path == MODELS_PATH or path.startswith(MODELS_PATH + "/"):
+        if self.byok is not None and (path == BYOK_PATH or path.startswith(BYOK_PATH + "/")):
+            await self.byok.serve(exchange, path)
+        elif path in SPOTS:
+            if method != "POST":
+                raise KenariError("method_not_allowed", f"{path} takes POST only")
+            await self._gateway.kinds.serve(exchange, path)
+        elif path == MODELS_PATH or path.startswith(MODELS_PATH + "/"):
             self._models(exchange, path)
         elif path in CALLER_PATHS:
             await serve_caller(exchange, path, self._keys, self.records)
@@ -80,12 +91,12 @@ class PublicDoor:
     def _models(self, exchange: Exchange, path: str) -> None:
         if exchange.method not in ("GET", "HEAD"):
             raise KenariError("method_not_allowed", f"{MODELS_PATH} takes GET only")
-        identify(self._keys, exchange.headers)
+        seen = sees(identify(self._keys, exchange.headers))
         anthropic = b"anthropic-version" in exchange.headers
         if path == MODELS_PATH:
-            body = self._catalog.list_body(anthropic)
+            body = list_body(self._catalog, anthropic, seen)
         else:
-            body = self._catalog.model_body(path[len(MODELS_PATH) + 1 :], anthropic)
+            body = model_body(self._catalog, path[len(MODELS_PATH) + 1 :], anthropic, seen)
         exchange.answer(200, id_lines(exchange.id) + JSON, body)
 
     def _state(self, exchange: Exchange, path: str) -> None:
@@ -145,7 +156,9 @@ def _allow(error: KenariError, path: str) -> bytes:
         return b"upgrade: HTTP/1.1\r\n"
     if error.code != "method_not_allowed":
         return b""
-    return b"allow: POST\r\n" if path in BY_PATH or path == COUNT_PATH else b"allow: GET, HEAD\r\n"
+    if path.startswith(BYOK_PATH + "/"):
+        return b"allow: PUT, DELETE\r\n"
+    return b"allow: POST\r\n" if path in BY_PATH or path in SPOTS or path == COUNT_PATH else b"allow: GET, HEAD\r\n"
 
 
 def _shown(path: str) -> str:

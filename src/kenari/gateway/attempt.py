@@ -1,6 +1,8 @@
 """One attempt: a provider's bytes -> frames -> events -> gate -> the client's sink, by callback and without a queue."""
 
 import asyncio
+import math
+import time
 from collections.abc import Callable
 
 from kenari.core.errors import KenariError, interrupted
@@ -8,7 +10,7 @@ from kenari.core.events import Event, Meter
 from kenari.core.ports import Call, Outgoing, Upstream
 from kenari.core.request import Request
 from kenari.core.usage import Usage
-from kenari.dialects.failures import failure_of_status, no_answer
+from kenari.dialects.failures import failure_of_status, no_answer, retry_after
 from kenari.gateway.estimate import completed_usage
 from kenari.gateway.gate import Gate, Phase
 from kenari.gateway.plan import Candidate
@@ -51,12 +53,15 @@ class Attempt:
         self._size = 0
         self._over = False  # the transport has said its last word
         self._clock: Callable[[], float] = asyncio.get_running_loop().time
-        self._last = self._clock()
+        self._last = self._since = self._clock()
         self._secrets = (candidate.key,)
         self.names: tuple[str, str] = ("", "")
         self.count = Count(request)
         self.tally: Tally | None = None
-        self._cut = False
+        self._spent = False
+        self.until = math.inf
+        """The loop's time by which the first content has to be there, whatever the provider's own time-outs."""
+        self.cut = False
 
     def start(self, upstream: Upstream, outgoing: Outgoing) -> None:
         """Call the provider."""
@@ -64,13 +69,23 @@ class Attempt:
         self._sink.attach(self)
 
     @property
+    def status(self) -> int:
+        """The provider's status, 0 while there is none."""
+        return self._status
+
+    @property
+    def wait(self) -> float | None:
+        """Seconds for which the provider wants to be left alone: the Retry-After of an error."""
+        return retry_after(self._headers, time.time()) if self._mode == "error" else None
+
+    @property
     def usage(self) -> Usage:
         """What this attempt used (so far), estimated where the provider did not say."""
         gate, tally = self.gate, self.tally
         said = (gate.output_bytes + 3) // 4 if tally is None else tally.tokens
-        if self._cut and tally is not None:
+        if self._spent and tally is not None:
             said = min(said, int(tally.most))
-        return completed_usage(gate.usage, self.count.prompt, said, partial=self._cut or gate.stop is None)
+        return completed_usage(gate.usage, self.count.prompt, said, partial=self._spent or gate.stop is None)
 
     @property
     def began(self) -> bool:
@@ -81,7 +96,7 @@ class Attempt:
 
     def on_head(self, status: int, headers: dict[bytes, bytes]) -> None:
         """Status and headers. A status of 200 does not mean yet that the provider works."""
-        self._last = self._clock()
+        self._last = self._since = self._clock()
         self._status, self._headers = status, headers
         if status != 200:
             self._mode = "error"
@@ -122,11 +137,10 @@ class Attempt:
         if self._mode == "stream":
             self._end_stream()
             return
-        body = b"".join(self._body)
         if self._mode == "error":
-            self._fail(failure_of_status(self._status, self._headers, body, secrets=self._secrets, names=self.names))
+            self._fail(self._told())
             return
-        events = self._dialect.decode_reply(body, self._provider.profile, self._answer_id)
+        events = self._dialect.decode_reply(b"".join(self._body), self._provider.profile, self._answer_id)
         self._advance(events)
         if not self.done.done():
             self._fail(interrupted())
@@ -137,8 +151,7 @@ class Attempt:
         if self.done.done():
             return
         if self._mode == "error":  # the status is known, only its words are not whole
-            body = b"".join(self._body)
-            error = failure_of_status(self._status, self._headers, body, secrets=self._secrets, names=self.names)
+            error = self._told()
         if self.gate.phase is Phase.DRAIN:
             self._complete([])
         else:
@@ -167,26 +180,38 @@ class Attempt:
     # -- time
 
     def tick(self, now: float) -> None:
-        """Timeouts: head, first content, silence in mid-stream, and the short wait after a finish."""
+        """Timeouts: head, first content, silence in mid-stream, the deadline, and the short wait after a last word."""
         if self._over:
             return
-        waited = now - self._last
-        if self.done.done():
-            if waited >= DRAIN_SECONDS:
-                self._close()
-            return
+        settled = now - self._since >= DRAIN_SECONDS  # whatever comes: comments would keep it waiting for ever
         phase = self.gate.phase
-        if phase is Phase.DRAIN:
-            if waited >= DRAIN_SECONDS:
+        if self.done.done():
+            if settled:
+                self._close()
+        elif phase is Phase.DRAIN:
+            if settled:
                 self._complete([])
                 self._close()
-        elif not self._mode:
-            if waited >= self._provider.header_timeout:
+        elif phase is Phase.HOLD and now >= self.until:
+            self.cut = True
+            self._fail(_late("said nothing"))
+        elif self._mode == "error":
+            if settled:  # the status is known; its words may never be whole
+                self._fail(self._told())
+        else:
+            self._wait_for(phase, now)
+
+    def _wait_for(self, phase: Phase, now: float) -> None:
+        """The provider's own time-outs: for its head, from there to its first content, and in mid-stream, where its
+        comments count as life."""
+        provider, waited = self._provider, now - self._last
+        if not self._mode:
+            if waited >= provider.header_timeout:
                 self._fail(_late("did not begin to answer"))
         elif phase is Phase.HOLD:
-            if waited >= self._provider.first_event_timeout:
+            if now - self._since >= provider.first_event_timeout:
                 self._fail(_late("began but said nothing"))
-        elif waited >= self._provider.idle_timeout:
+        elif waited >= provider.idle_timeout:
             self._fail(_late("fell silent"))
 
     @property
@@ -195,6 +220,13 @@ class Attempt:
         return self._over
 
     # --
+
+    def _told(self) -> KenariError:
+        """The error that the provider's status and as much of its body as is there tell of."""
+        body = b"".join(self._body)
+        return failure_of_status(
+            self._status, self._headers, body, secrets=self._secrets, names=self.names, now=time.time()
+        )
 
     def _end_stream(self) -> None:
         events: list[Event] = []
@@ -218,7 +250,10 @@ class Attempt:
         gate, tally = self.gate, self.tally
         if tally is not None:
             tally.add(events)
+        stopped = gate.stop is not None
         out = gate.take(events)
+        if gate.stop is not None and not stopped:
+            self._since = self._clock()
         if out and self.first_content is None:
             self.first_content = self._clock()
         if gate.error is not None:
@@ -228,7 +263,7 @@ class Attempt:
         elif gate.stop is not None and (self._decoder.done or self._mode == "json"):
             self._complete(out)
         elif tally is not None and tally.over and gate.content and self._mode == "stream" and gate.stop is None:
-            self._cut = True
+            self._spent = True
             self._close()
             self._complete(out + gate.cut())
         elif out:

@@ -27,6 +27,14 @@ def ignored_line(notices: list[Notice]) -> bytes:
     return b"x-kenari-ignored: " + ", ".join(names)[:MAX_IGNORED].encode() + b"\r\n"
 
 
+def target_lines(target: str, attempts: int) -> bytes:
+    """Which target answers, and after how many attempts, itself included."""
+    return b"x-kenari-target: %b\r\nx-kenari-attempts: %d\r\n" % (
+        _UNSAFE.sub("_", target)[:256].encode(),
+        attempts,
+    )
+
+
 def error_lines(error: KenariError) -> bytes:
     """The headers that tell a client what to do about an error (E1, E2)."""
     lines = JSON

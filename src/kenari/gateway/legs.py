@@ -7,8 +7,9 @@ from kenari.core.usage import Usage
 from kenari.gateway.attempt import Attempt
 
 
-def leg_of(target: str, attempt: Attempt, plain: bool, ms: float) -> Leg:
-    """One attempt as a leg. `plain` says that the provider was asked for one JSON object.
+def leg_of(target: str, attempt: Attempt, plain: bool, ms: float, fee: int = 0) -> Leg:
+    """One attempt as a leg. `plain` says that the provider was asked for one JSON object, `fee` is what
+    a billed one costs beside its tokens.
 
     One that failed before content costs nothing. The input of a client that left before any output is billed if the
     provider had begun to answer; of a plain call always, since nothing shows when a provider begins one (F7).
@@ -17,7 +18,7 @@ def leg_of(target: str, attempt: Attempt, plain: bool, ms: float) -> Leg:
     said = attempt.gate.content or outcome == "ok"
     billed = said or (attempt.left and (plain or attempt.began))
     usage = attempt.usage if billed else attempt.gate.usage or Usage()
-    return Leg(target, usage, outcome, ms, billed)
+    return Leg(target, usage, outcome, ms, billed, fee if billed else 0)
 
 
 def billed_usage(legs: Iterable[Leg]) -> Usage:

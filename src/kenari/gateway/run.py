@@ -14,9 +14,10 @@ from kenari.core.request import Notice, Request
 from kenari.dialects.base import Answer, Dialect, Proof
 from kenari.dialects.fit import fit
 from kenari.gateway.attempt import Attempt
-from kenari.gateway.heads import JSON, STREAM, id_lines, ignored_line
+from kenari.gateway.heads import JSON, STREAM, id_lines, ignored_line, target_lines
 from kenari.gateway.legs import billed_usage, leg_of
-from kenari.gateway.plan import Candidate, Plan, headers_for
+from kenari.gateway.plan import Candidate, Plan, headers_for, own_refused
+from kenari.gateway.routing import Outcome
 from kenari.gateway.services import Services
 from kenari.gateway.sinks import PlainSink, Sink, StreamSink
 from kenari.gateway.tab import Tab
@@ -24,13 +25,14 @@ from kenari.gateway.tally import Count, Tally
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """What a caller wants: the decoded request, the plan of the model it names, and who asks. `tab` is the running bill
-    of one that is paid."""
+    """What a caller wants: the decoded request, the plan of the model it names, who asks, and in which conversation.
+    `tab` is the running bill of a request that is paid."""
 
     request: Request
     plan: Plan
     caller: Caller
     tab: Tab | None = None
+    session: str | None = None
 
 
 class Run:
@@ -42,6 +44,8 @@ class Run:
         request = wanted.request
         self._maker = ""
         self._content = False
+        self._attempts = 0
+        self._lines = exchange.extra_headers
         self._started = services.clock()
         self._answer = Answer(
             id=exchange.id,
@@ -52,6 +56,8 @@ class Run:
             now=time.time,
             raw_signatures=wanted.plan.raw_signatures,
         )
+        if wanted.session is not None and wanted.session != request.cache_key:
+            self._request = msgspec.structs.replace(request, cache_key=wanted.session)
         self._sink = self._make_sink()
 
     @property
@@ -59,17 +65,26 @@ class Run:
         """No other candidate may be tried: content was seen, or the client has gone."""
         return self._content or self._sink.gone
 
-    async def attempt(self, candidate: Candidate) -> KenariError | None:
-        """Try one candidate; its error, or None when it answered."""
+    def now(self) -> float:
+        """The loop's time."""
+        return self._services.clock()
+
+    async def attempt(self, candidate: Candidate, until: float) -> Outcome:
+        """Try one candidate, and tell how it fared. `until` is when there has to be content."""
         services, provider, line = self._services, candidate.provider, self._line
-        fitted = fit(self._request, candidate.target, self._seal_key)
+        try:
+            fitted = fit(self._request, candidate.target, self._seal_key)
+        except KenariError as refused:  # this target cannot take the request
+            return Outcome(candidate=candidate, error=refused, called=False)
         if provider.profile.stream_always:
             fitted.stream = True
         self._maker = candidate.target.maker
         line.target, line.provider_format = candidate.id, provider.dialect
         self._note(fitted.notices)
         attempt = Attempt(candidate, fitted, self._sink, asyncio.get_running_loop().create_future())
-        attempt.names = (candidate.target.model, self._request.model)
+        attempt.names, attempt.until = (candidate.target.model, self._request.model), until
+        self._attempts += 1
+        self._tell(candidate)
         self._meter(attempt, candidate)
         began = services.clock()
         attempt.start(
@@ -91,7 +106,16 @@ class Run:
                 services.ticker.remove(attempt)
         self._content = self._content or attempt.gate.content
         self._account(candidate, attempt, began, plain=not fitted.stream)
-        return attempt.error
+        first = attempt.first_content
+        return Outcome(
+            candidate=candidate,
+            error=own_refused(candidate, attempt.status, attempt.error),
+            left=attempt.left,
+            status=attempt.status,
+            wait=attempt.wait,
+            first_content=None if first is None else first - began,
+            cut=attempt.cut,
+        )
 
     def abandon(self) -> None:
         """Give up because of a fault of ours: a stream that has begun must not look like a clean end (D16)."""
@@ -122,24 +146,32 @@ class Run:
             attempt.count = Count(self._request, services.counter, candidate.target.model)
         if tab is not None:
             attempt.tally = tab.tally(attempt.count)
-            tab.begin(attempt)
+            tab.begin(attempt, services.pricing.price(candidate.model))
         elif services.counter is not None and attempt.count.by_vocabulary:
             attempt.tally = Tally(attempt.count)
 
     def _account(self, candidate: Candidate, attempt: Attempt, began: float, plain: bool) -> None:
-        line = self._line
-        now = self._services.clock()
+        line, services = self._line, self._services
+        now = services.clock()
         if attempt.first_content is not None and line.first_content_ms is None:
             line.first_content_ms = (attempt.first_content - self._started) * 1000
-        leg = leg_of(candidate.id, attempt, plain, (now - began) * 1000)
+        fee = services.own.fee if candidate.own else 0
+        leg = leg_of(candidate.id, attempt, plain, (now - began) * 1000, fee)
         line.legs = [*line.legs, leg]
         line.usage = billed_usage(line.legs)
-        if leg.billed and leg.usage.estimated:
-            line.counted = attempt.count.encoding
+        if leg.billed:
+            line.price = services.pricing.price(candidate.model)
+            if leg.usage.estimated:
+                line.counted = attempt.count.encoding
         if self._tab is not None:
             self._tab.close(leg)
         if attempt.error is None and attempt.gate.stop is not None:
             line.ending = "length" if attempt.gate.stop.reason == "length" else "done"
+
+    def _tell(self, candidate: Candidate) -> None:
+        """The headers that say who answers after how many attempts, for keys that may see it."""
+        if self._services.tells_target(self._caller):
+            self._exchange.extra_headers = self._lines + target_lines(candidate.id, self._attempts)
 
     def _make_sink(self) -> Sink:
         services, exchange = self._services, self._exchange

@@ -1,26 +1,28 @@
 """One request from bytes to bytes. `Gateway.complete` reads as a table of contents."""
 
-import logging
 import time
-import traceback
 from typing import cast
 
 import msgspec
 
-from kenari.catalog.models import Model
 from kenari.core.caller import Caller
 from kenari.core.errors import KenariError
 from kenari.core.ports import Exchange, LimitReached, Line, Repeat, Reservation
 from kenari.core.price import Price
 from kenari.core.request import Request
 from kenari.dialects.base import Dialect
-from kenari.dialects.fit import fit
+from kenari.dialects.registry import DIALECTS
 from kenari.gateway.admission import Entry, digest_of, repeat_name, tell_rates
-from kenari.gateway.count import count_at_provider
+from kenari.gateway.count import count_at_candidates
+from kenari.gateway.failover import serve_candidates
+from kenari.gateway.faults import internal, log_fault
 from kenari.gateway.heads import JSON, answer_error, id_lines
-from kenari.gateway.plan import Candidate, Plan, make_plan
+from kenari.gateway.kinds.serve import Kinds
+from kenari.gateway.plan import Plan
+from kenari.gateway.plans import Plans
 from kenari.gateway.quote import Quote, lower_cap, make_quote
 from kenari.gateway.repeats import Claim
+from kenari.gateway.routing import session_of
 from kenari.gateway.run import Run, Wanted
 from kenari.gateway.services import Services
 from kenari.gateway.tab import Tab
@@ -28,7 +30,6 @@ from kenari.gateway.tally import Count
 from kenari.keys.identify import identify
 from kenari.keys.scopes import check_model, check_use, no_price
 
-_log = logging.getLogger("kenari.gateway")
 COUNT_PATH = "/v1/messages/count_tokens"
 IDEMPOTENCY_KEY = b"idempotency-key"
 
@@ -38,7 +39,7 @@ class Asked(msgspec.Struct, frozen=True):
 
     caller: Caller
     request: Request
-    model: Model
+    plan: Plan
     price: Price | None
 
 
@@ -55,7 +56,8 @@ class Gateway:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._clock = services.clock
-        self._plans: dict[str, Plan] = {}
+        self._plans = Plans(services)
+        self.kinds = Kinds(services, self._plans, DIALECTS["chat"])
 
     async def complete(self, exchange: Exchange, dialect: Dialect) -> None:
         """Answer one request of a chat endpoint. Never raises: a failure is the client's answer and the line's code."""
@@ -88,7 +90,7 @@ class Gateway:
         except Exception as fault:  # noqa: BLE001 - ours: the client gets an error of its format, the operator a trace
             log_fault(fault, exchange.id)
             line.code, line.ending, line.status = "internal_error", "failed", 500
-            answer_error(exchange, dialect, _internal())
+            answer_error(exchange, dialect, internal())
         finally:
             line.duration_ms = (self._clock() - started) * 1000
             if line.price is not None:
@@ -105,14 +107,14 @@ class Gateway:
             check_use(caller, dialect.path, exchange.peer)
         request = dialect.decode_request(exchange.body)
         line.model, line.stream, line.notices = request.model, request.stream, request.notices
-        model = self._services.catalog.chat_model(request.model)
-        pricing = self._services.pricing
+        plan = self._plans.find(request.model, "chat", caller)
+        model, pricing = plan.model, self._services.pricing
         price = pricing.price(model)
         if not caller.unlimited:
             check_model(caller, request.model, model.id, model.access == "subscribers")
             if price is None and pricing.enforce:
                 raise no_price(request.model)
-        return Asked(caller, request, model, price)
+        return Asked(caller, request, plan, price)
 
     async def _digest(self, exchange: Exchange, dialect: Dialect, caller: Caller) -> bytes:
         """The body's digest, where somebody wants it."""
@@ -130,19 +132,19 @@ class Gateway:
         services, caller, request = self._services, asked.caller, asked.request
         if caller.unlimited:
             reservation = Reservation(
-                id=exchange.id, caller=caller, model=asked.model.id, price=asked.price, repeat=sent.repeat
+                id=exchange.id, caller=caller, model=asked.plan.model.id, price=asked.price, repeat=sent.repeat
             )
             await entry.enter(reservation, 0, b"")
             line.price = asked.price
             return None
-        prompt = Count(request, services.counter, asked.model.targets[0].model).prompt()
+        prompt = Count(request, services.counter, asked.plan.model.targets[0].model).prompt()
         quote: Quote | None = None
         if asked.price is not None and not asked.price.free and services.pricing.enforce:
-            quote = make_quote(request, asked.model, asked.price, prompt)
+            quote = make_quote(request, asked.plan.model, asked.price, prompt)
         reservation = Reservation(
             id=exchange.id,
             caller=caller,
-            model=asked.model.id,
+            model=asked.plan.model.id,
             amount=quote.amount if quote else 0,
             least=quote.least if quote else 0,
             price=asked.price,
@@ -162,31 +164,19 @@ class Gateway:
 
     async def _answer(self, exchange: Exchange, dialect: Dialect, asked: Asked, tab: Tab | None, line: Line) -> None:
         """Try the candidates in order until one's first content."""
-        plan = self.plan(asked.model)
-        if not plan.candidates:
-            raise KenariError(
-                "upstream_unavailable", "no provider of this model is configured. tell the operator", retry_after=30
-            )
-        run = Run(self._services, exchange, dialect, Wanted(asked.request, plan, asked.caller, tab), line)
+        services = self._services
+        wanted = Wanted(asked.request, asked.plan, asked.caller, tab, session_of(asked.request, exchange.headers))
+        run = Run(services, exchange, dialect, wanted, line)
         if tab is not None:
-            self._services.ticker.add(tab)
-        error: KenariError | None = None
+            services.ticker.add(tab)
         try:
-            for candidate in plan.candidates:
-                if run.committed:  # the client left while the books were asked
-                    break
-                try:
-                    error = await run.attempt(candidate)
-                except KenariError as refused:  # this target cannot take the request
-                    error = refused
-                if error is None or run.committed or not error.elsewhere:
-                    break
+            error = await serve_candidates(run, services, wanted)
         except BaseException:
             run.abandon()
             raise
         finally:
             if tab is not None:
-                self._services.ticker.remove(tab)
+                services.ticker.remove(tab)
         run.conclude(error)
 
     async def count(self, exchange: Exchange, dialect: Dialect) -> None:
@@ -197,40 +187,11 @@ class Gateway:
             if not caller.unlimited:
                 check_use(caller, COUNT_PATH, exchange.peer)
             request = dialect.decode_request(exchange.body)
-            model = self._services.catalog.chat_model(request.model)
-            check_model(caller, request.model, model.id, model.access == "subscribers")
-            number: int | None = None
-            candidate = next(iter(self.plan(model).candidates), None)
-            if candidate is not None and _counts(candidate):
-                fitted = fit(request, candidate.target)
-                number = await count_at_provider(fitted, candidate, services.upstream(candidate), services.ticker)
+            plan = self._plans.find(request.model, "chat", caller)
+            check_model(caller, request.model, plan.model.id, plan.model.access == "subscribers")
+            number = await count_at_candidates(request, plan, services)
             if not number:
-                number = Count(request, services.counter, model.targets[0].model).prompt()
-            body = b'{"input_tokens":%d}' % number
-            exchange.answer(200, id_lines(exchange.id) + JSON, body)
+                number = Count(request, services.counter, plan.model.targets[0].model).prompt()
+            exchange.answer(200, id_lines(exchange.id) + JSON, b'{"input_tokens":%d}' % number)
         except KenariError as error:
             answer_error(exchange, dialect, error)
-
-    def plan(self, model: Model) -> Plan:
-        """The model's plan, made once: configuration does not change while it is served."""
-        plan = self._plans.get(model.id)
-        if plan is None:
-            services = self._services
-            plan = self._plans[model.id] = make_plan(model, services.providers, services.envelopes)
-        return plan
-
-
-def _counts(candidate: Candidate) -> bool:
-    flag = candidate.provider.profile.count_tokens
-    return candidate.provider.dialect == "messages" and flag is not False
-
-
-def log_fault(fault: BaseException, request_id: str) -> None:
-    """Log where a fault of ours arose. Its message is left out: it may quote a prompt or a secret."""
-    frames = traceback.extract_tb(fault.__traceback__)
-    where = " < ".join(f"{frame.filename.rpartition('kenari/')[2]}:{frame.lineno}" for frame in reversed(frames[-8:]))
-    _log.error("internal error in request %s: %s at %s", request_id, type(fault).__name__, where)
-
-
-def _internal() -> KenariError:
-    return KenariError("internal_error", "something went wrong in kenari. send the request again; tell the operator")

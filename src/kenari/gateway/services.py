@@ -1,15 +1,22 @@
 """What serving a request needs: the ports of the house, put together by the composition root."""
 
 import asyncio
+import random
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from kenari.catalog.models import Catalog, Model
+from kenari.core.caller import Caller
 from kenari.core.ids import Envelopes
+from kenari.core.own_keys import NoOwnKeys, OwnKeys
 from kenari.core.ports import Books, Counter, Keys, Leg, Limits, Upstream
 from kenari.core.price import Price
+from kenari.gateway.pins import MemoryPins
 from kenari.gateway.plan import Candidate
 from kenari.gateway.repeats import Repeats
+from kenari.gateway.routing import Routing
 from kenari.gateway.ticker import Ticker
 from kenari.keys.memory import MemoryLimits
 from kenari.providers.base import Provider
@@ -38,6 +45,15 @@ NO_PRICES = Pricing(_no_price, _no_charge)
 """Without prices only unlimited keys are served (F9)."""
 
 
+class Own(msgspec.Struct, frozen=True):
+    """Callers' own provider keys (BYOK): where they are, for which providers they may be used, and what a request with one
+    costs (1e-9 currency units)."""
+
+    keys: OwnKeys = NoOwnKeys()
+    providers: frozenset[str] = frozenset()
+    fee: int = 0
+
+
 class Services:
     """Everything that serving a request needs. `upstreams` maps an address scheme to the outbound end that serves it.
 
@@ -45,7 +61,8 @@ class Services:
     configuration: whoever makes services anew hands the old ones on, as with `limits`.
 
     `keepalive` and `noop_after` are seconds of silence (S15, D15). `envelopes` and `cache_key` are derived from the
-    one secret (F10).
+    one secret (F10). `deadline` is how many seconds may pass until the first content of an answer, however many
+    candidates are tried; `show_target` says who is told which target served: operator, everyone or nobody.
     """
 
     def __init__(  # noqa: PLR0913 - the ports of the house, each by name
@@ -65,6 +82,10 @@ class Services:
         pricing: Pricing = NO_PRICES,
         counter: Counter | None = None,
         repeats: Repeats | None = None,
+        routing: Routing | None = None,
+        deadline: float = 900.0,
+        show_target: str = "operator",
+        own: Own | None = None,
     ) -> None:
         self.catalog = catalog
         self.providers = providers
@@ -80,6 +101,14 @@ class Services:
         self.pricing = pricing
         self.counter = counter
         self.repeats = repeats or Repeats(self.clock)
+        self.routing = routing or Routing(self.clock, MemoryPins(self.clock), cache_key, random.Random())
+        self.deadline = deadline
+        self._show_target = show_target
+        self.own = own or Own()
+
+    def tells_target(self, caller: Caller) -> bool:
+        """Whether a caller's answers say which target served them."""
+        return self._show_target == "everyone" or (self._show_target == "operator" and caller.unlimited)
 
     def upstream(self, candidate: Candidate) -> Upstream:
         """The outbound end for a candidate's address."""

@@ -32,6 +32,7 @@ class Tab:
 
     def __init__(self, books: Books, hold: Hold, quote: Quote, charge: Charge) -> None:
         self.hold, self.quote = hold, quote
+        self._price = quote.price
         self._books, self._charge = books, charge
         self._closed: list[Leg] = []
         self._running: Running | None = None
@@ -42,9 +43,10 @@ class Tab:
         """A tally for the next call, bounded by what earlier calls have left of the hold."""
         return Tally(count, self.quote.most(self.hold.amount - self._spent(self._closed)))
 
-    def begin(self, running: Running) -> None:
-        """A call is under way."""
+    def begin(self, running: Running, price: Price | None) -> None:
+        """A call is under way, at the price of the model that serves: a route's quote is that of its dearest member."""
         self._running = running
+        self._price = price or self.quote.price
 
     def close(self, leg: Leg) -> None:
         """The call has ended as this leg. What it cost is noted before another one begins."""
@@ -68,4 +70,4 @@ class Tab:
             self._books.note(self.hold, charge)
 
     def _spent(self, legs: list[Leg]) -> int:
-        return self._charge(legs, self.quote.price) if legs else 0
+        return self._charge(legs, self._price) if legs else 0

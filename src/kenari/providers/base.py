@@ -33,12 +33,18 @@ def endpoint(provider: Provider, path: str) -> str:
     return provider.base_url + path
 
 
-def sign(provider: Provider, key: str, client_headers: Mapping[bytes, bytes], origin: str) -> bytes:
+def sign(
+    provider: Provider,
+    key: str,
+    client_headers: Mapping[bytes, bytes],
+    origin: str,
+    content_type: bytes = b"application/json",
+) -> bytes:
     """The header lines of a call. Client headers do not travel, except allowed beta names from one Messages end to the
     other (F4)."""
     profile = provider.profile
     fields = {
-        "content-type": "application/json",
+        "content-type": _line(content_type.decode("latin-1")),
         "user-agent": f"kenari/{VERSION}",
         "accept": "application/json, text/event-stream",
     }

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from kenari.core.windows import day_of
+from kenari.store import provider_keys
 from kenari.store.chain import Chain, NewEntry
 from kenari.store.database import Database, Row, Value
 from kenari.store.records import (
@@ -19,6 +20,7 @@ from kenari.store.records import (
     KeyRow,
     NewAccount,
     NewKey,
+    ProviderKeyRow,
     Unknown,
 )
 from kenari.store.rows import (
@@ -168,6 +170,29 @@ class Changes:
         self._record(actor, "key.rotate", id, {"grace": grace})
         self._announce()
         return key
+
+    def put_provider_key(self, row: ProviderKeyRow, actor: str) -> None:
+        """Keep an account's own provider key; the audit log names the provider only."""
+        provider_keys.put(self._database, row)
+        self._record(actor, "byok.put", row.account, {"provider": row.provider})
+        self._announce()
+
+    def drop_provider_key(self, account: str, provider: str, actor: str) -> bool:
+        """Forget it; False when there was none."""
+        dropped = provider_keys.drop(self._database, account, provider)
+        if dropped:
+            self._record(actor, "byok.drop", account, {"provider": provider})
+            self._announce()
+        return dropped
+
+    def rewrap_provider_keys(self, rewrap: Callable[[ProviderKeyRow], ProviderKeyRow], actor: str) -> int:
+        """Change how every one is sealed, all or none; how many."""
+        found = provider_keys.rows(self._database)
+        for row in found:
+            provider_keys.put(self._database, rewrap(row))
+        self._record(actor, "byok.rotate", "", {"keys": len(found)})
+        self._announce()
+        return len(found)
 
     def audit(self, actor: str, action: str, subject: str, detail: bytes) -> None:
         """A line of the audit log."""

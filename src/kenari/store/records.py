@@ -112,6 +112,19 @@ class KnownKey(msgspec.Struct, frozen=True):
     secrets: tuple[SecretRow, ...]
 
 
+class ProviderKeyRow(msgspec.Struct, frozen=True):
+    """An account's own key for a provider, sealed. `hint` is its last letters."""
+
+    account: str
+    provider: str
+    sealed: bytes
+    hint: str
+    created_at: float
+
+    def __repr__(self) -> str:
+        return f"ProviderKeyRow({self.account!r}, {self.provider!r})"
+
+
 class BillLine(msgspec.Struct, frozen=True, kw_only=True):
     """One request as the ledger has it. `body` is the canonical JSON that the chain is hashed over."""
 

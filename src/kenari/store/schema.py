@@ -2,6 +2,7 @@
 later one, because each process runs the steps that are missing when it starts."""
 
 from kenari.store.database import Database, Refused
+from kenari.store.provider_keys import TABLE
 from kenari.store.records import Conflict
 
 FIRST = (
@@ -51,7 +52,7 @@ FIRST = (
     """CREATE INDEX audit_subject ON audit (subject, number)""",
 )
 
-STEPS: tuple[tuple[str, ...], ...] = (FIRST,)
+STEPS: tuple[tuple[str, ...], ...] = (FIRST, TABLE)
 """Step 1 first. A new release appends its step."""
 
 

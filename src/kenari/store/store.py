@@ -14,6 +14,7 @@ from kenari.core.entries import Sealing
 from kenari.core.errors import KenariError
 from kenari.core.ports import Hold, Reservation
 from kenari.core.windows import zone_of
+from kenari.store import provider_keys
 from kenari.store.accounts import Changes
 from kenari.store.chain import Chain
 from kenari.store.database import Broken, Database, Refused
@@ -32,6 +33,7 @@ from kenari.store.records import (
     KnownKey,
     NewAccount,
     NewKey,
+    ProviderKeyRow,
     SecretRow,
     Settlement,
     Spent,
@@ -255,6 +257,24 @@ class Store:
         """Take entries that are older than a time out of the ledger, whole stretches between checkpoints, at most some
         thousands at once; how many. Their sums stay."""
         return await self._change(lambda database: Upkeep(database, self._now()).prune(before, self._sealing))
+
+    # callers' own provider keys
+
+    async def put_provider_key(self, row: ProviderKeyRow, *, actor: str) -> None:
+        """Keep an account's own key for a provider, in the place of an earlier one."""
+        await self._change(lambda database: self._changes(database).put_provider_key(row, actor))
+
+    async def drop_provider_key(self, account: str, provider: str, *, actor: str) -> bool:
+        """Forget it; False when there was none."""
+        return await self._change(lambda database: self._changes(database).drop_provider_key(account, provider, actor))
+
+    async def provider_keys(self, account: str = "") -> list[ProviderKeyRow]:
+        """Those of an account, or all."""
+        return await self._change(lambda database: provider_keys.rows(database, account))
+
+    async def rewrap_provider_keys(self, rewrap: Callable[[ProviderKeyRow], ProviderKeyRow], *, actor: str) -> int:
+        """Change how every one is sealed, all or none; how many."""
+        return await self._change(lambda database: self._changes(database).rewrap_provider_keys(rewrap, actor))
 
     # how it is done
 

@@ -94,6 +94,11 @@ def kind(raw: bytes | Raw) -> str:
     return _KINDS.get(view[0], "number") if view.nbytes else ""
 
 
+def raw(value: Any) -> Raw:
+    """A value as raw JSON."""
+    return Raw(encode(value))
+
+
 def is_null(raw: bytes | Raw | None) -> bool:
     """Absent or null: the same for every optional field (F2)."""
     return raw is None or kind(raw) in ("", "null")

@@ -1,0 +1,19 @@
+"""What the gateway asks of callers' own provider keys (BYOK)."""
+
+from typing import Protocol
+
+
+class OwnKeys(Protocol):
+    """Finds the provider keys that accounts brought. A look-up in memory, never a wait."""
+
+    def find(self, account: str, provider: str) -> str | None:
+        """The account's key for a provider, None when it has brought none."""
+        ...
+
+
+class NoOwnKeys:
+    """Nobody has brought any."""
+
+    def find(self, account: str, provider: str) -> str | None:
+        """None."""
+        return None

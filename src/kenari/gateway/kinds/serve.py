@@ -1,0 +1,166 @@
+"""One request of an endpoint beside chat, from bytes to bytes: the same keys, books, candidates and failover."""
+
+from kenari.core.errors import KenariError
+from kenari.core.ports import Exchange, Hold, Leg, Line, Outgoing, Reservation
+from kenari.core.usage import Usage
+from kenari.dialects.base import Dialect
+from kenari.gateway.failover import try_candidates
+from kenari.gateway.faults import internal, log_fault
+from kenari.gateway.heads import JSON, answer_error, id_lines, target_lines
+from kenari.gateway.kinds.asks import SPOTS, Ask, Spot, read_ask
+from kenari.gateway.kinds.meter import fee_of, used_of
+from kenari.gateway.kinds.relay import Relay
+from kenari.gateway.plan import Candidate, Plan, own_refused
+from kenari.gateway.plans import Plans
+from kenari.gateway.routing import MAX_SESSION, Outcome
+from kenari.gateway.services import Services
+from kenari.keys.bootstrap import identify
+from kenari.providers.base import endpoint, sign
+
+_NO_STORE = b"cache-control: no-cache, no-transform\r\nx-accel-buffering: no\r\n"
+
+
+class Kinds:
+    """Serves the endpoints of SPOTS. `dialect` writes the errors: the OpenAI envelope."""
+
+    def __init__(self, services: Services, plans: Plans, dialect: Dialect) -> None:
+        self._services, self._plans, self._dialect = services, plans, dialect
+
+    async def serve(self, exchange: Exchange, path: str) -> None:
+        """Answer one request. Never raises: a failure is the client's answer and the line's code."""
+        services, spot = self._services, SPOTS[path]
+        started = services.clock()
+        line = Line(
+            id=exchange.id, client_format=spot.kind, method=exchange.method, path=exchange.path, peer=exchange.peer
+        )
+        hold: Hold | None = None
+        try:
+            caller = identify(services.keys, exchange.headers)
+            line.account, line.key = caller.account, caller.key
+            ask = read_ask(spot.kind, exchange.headers.get(b"content-type", b""), exchange.body)
+            line.model, line.stream = ask.model, ask.stream
+            plan = self._plans.find(ask.model, spot.kind, caller)
+            hold = await services.books.reserve(Reservation(id=exchange.id, caller=caller, model=plan.model.id))
+            tells = services.tells_target(caller)
+            await self._answer(_KindRun(services, exchange, spot, ask, line, tells), plan, caller.account)
+        except KenariError as error:
+            line.code, line.status = error.code, error.status
+            line.ending = "failed" if hold is not None else "refused"
+            answer_error(exchange, self._dialect, error)
+        except Exception as fault:  # noqa: BLE001 - ours: the client gets an error, the operator a trace
+            log_fault(fault, exchange.id)
+            line.code, line.ending, line.status = "internal_error", "failed", 500
+            answer_error(exchange, self._dialect, internal())
+        finally:
+            line.duration_ms = (services.clock() - started) * 1000
+            services.books.settle(hold, line)
+
+    async def _answer(self, run: "_KindRun", plan: Plan, account: str) -> None:
+        services = self._services
+        session = run.exchange.headers.get(b"x-session-id", b"")
+        conversation = None
+        if 0 < len(session) <= MAX_SESSION:
+            conversation = services.routing.conversation_key(account, plan.model.id, session.decode("latin-1"))
+        steps = await services.routing.steps(plan, None, conversation)
+        deadline = services.deadline if plan.entry.deadline is None else plan.entry.deadline
+        error = await try_candidates(run, services.routing, steps, services.clock() + deadline, conversation)
+        run.conclude(error)
+
+
+class _KindRun:
+    """One request's way through its candidates."""
+
+    def __init__(self, services: Services, exchange: Exchange, spot: Spot, ask: Ask, line: Line, tells: bool) -> None:
+        self.exchange = exchange
+        self._services, self._spot, self._ask, self._line, self._tells = services, spot, ask, line, tells
+        self._lines = exchange.extra_headers
+        self._attempts = 0
+        self._passing = False
+        self._started = services.clock()
+
+    @property
+    def committed(self) -> bool:
+        """No other candidate may be tried: bytes of an answer are out, or the client has gone."""
+        return self._passing or self.exchange.gone
+
+    def now(self) -> float:
+        """The loop's time."""
+        return self._services.clock()
+
+    async def attempt(self, candidate: Candidate, until: float) -> Outcome:
+        """Try one candidate, and tell how it fared."""
+        services, provider, line = self._services, candidate.provider, self._line
+        if provider.dialect == "messages":
+            words = "this model's provider has no such endpoint. tell the operator to check the model's entry"
+            error = KenariError("upstream_error", words, should_retry=False, elsewhere=True)
+            return Outcome(candidate=candidate, error=error, called=False)
+        line.target, line.provider_format = candidate.id, provider.dialect
+        self._attempts += 1
+        if self._tells:
+            self.exchange.extra_headers = self._lines + target_lines(candidate.id, self._attempts)
+        relay = Relay(candidate, self._ask, self.exchange, self._begin)
+        relay.until = until
+        began = services.clock()
+        relay.start(
+            services.upstream(candidate),
+            Outgoing(
+                url=endpoint(provider, self._spot.upstream_path),
+                headers=sign(provider, candidate.key, {}, "", self._ask.content_type),
+                body=self._ask.body(candidate.target.model),
+                connect_timeout=provider.connect_timeout,
+                proxy=provider.proxy,
+                ca=provider.ca,
+            ),
+        )
+        services.ticker.add(relay)
+        try:
+            await relay.done
+        finally:
+            services.ticker.remove(relay)
+        self._account(candidate, relay, began)
+        first = relay.first
+        return Outcome(
+            candidate=candidate,
+            error=own_refused(candidate, relay.status, relay.error),
+            left=relay.left,
+            status=relay.status,
+            wait=relay.wait,
+            first_content=None if first is None else first - began,
+            cut=relay.cut,
+        )
+
+    def conclude(self, error: KenariError | None) -> None:
+        """Say how it ended, if the client was not told."""
+        line = self._line
+        if self.exchange.gone:
+            line.ending, line.status = "client_closed", 200 if self._passing else 499
+        elif error is None:
+            line.ending, line.status = "done", 200
+        elif not self._passing:
+            raise error
+        else:
+            line.code, line.ending, line.status = error.code, "failed", 200
+
+    def _begin(self, kind: bytes) -> None:
+        self._passing = True
+        lines = id_lines(self.exchange.id) + b"content-type: " + (kind or b"application/octet-stream") + b"\r\n"
+        self.exchange.begin(200, lines + _NO_STORE)
+
+    def _account(self, candidate: Candidate, relay: Relay, began: float) -> None:
+        """The leg of an attempt, and the whole answer on its way to the client."""
+        line, now = self._line, self._services.clock()
+        if relay.first is not None and line.first_content_ms is None:
+            line.first_content_ms = (relay.first - self._started) * 1000
+        outcome = "client_closed" if relay.left else relay.error.code if relay.error else "ok"
+        billed = relay.passing or (relay.error is None and not relay.left)
+        usage, fee = Usage(), 0
+        if billed:
+            used = used_of(self._ask, relay.answer, len(self.exchange.body))
+            usage, fee = used.usage, fee_of(candidate.model.price, used)
+            fee += self._services.own.fee if candidate.own else 0
+            line.usage = usage
+        leg = Leg(candidate.id, usage, outcome, (now - began) * 1000, billed=billed, fee=fee)
+        line.legs = [*line.legs, leg]
+        if relay.error is None and not relay.left and not relay.passing:
+            kind = JSON if b"json" in relay.kind else b"content-type: " + relay.kind + b"\r\n"
+            self.exchange.answer(200, id_lines(self.exchange.id) + kind, relay.whole)

@@ -1,0 +1,172 @@
+"""The order in which a request's candidates are tried: policies and pins over the health that this process has seen."""
+
+import logging
+import random
+from collections.abc import Callable
+
+import msgspec
+
+from kenari.catalog import health as rules
+from kenari.catalog.health import UNKNOWN, Health, Standing
+from kenari.catalog.policies import Choice, Ranked, Wish, arrange
+from kenari.core.errors import KenariError
+from kenari.core.ids import cache_key
+from kenari.core.request import Request
+from kenari.gateway.estimate import estimate_prompt
+from kenari.gateway.pins import Pins
+from kenari.gateway.plan import Candidate, Plan
+
+_log = logging.getLogger("kenari.routing")
+
+USUAL_OUTPUT = 1024
+"""Tokens of an answer whose length nobody named, to compare prices by."""
+REFUSALS = (401, 403)
+MAX_SESSION = 512
+"""Bytes; longer session ids are ignored."""
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How one candidate fared with one request.
+
+    `error` is None when it answered, `called` false when it was not even asked (its model cannot take the request),
+    `left` that the client went away. `status` is the provider's, 0 for none; `wait` the seconds that it asked for by
+    Retry-After. `first_content` is in seconds from the call; `cut` says that our deadline ended it, not its own silence.
+    """
+
+    candidate: Candidate
+    error: KenariError | None
+    called: bool = True
+    left: bool = False
+    status: int = 0
+    wait: float | None = None
+    first_content: float | None = None
+    cut: bool = False
+
+
+class Step(msgspec.Struct, frozen=True):
+    """A candidate in its place, where it stands, and why it is there."""
+
+    candidate: Candidate
+    standing: Standing
+    why: str
+
+
+class Routing:
+    """Orders candidates and remembers how they fared. Its memory is the process's own; it outlives a reload."""
+
+    def __init__(self, clock: Callable[[], float], pins: Pins, secret: bytes, chance: random.Random) -> None:
+        self._clock, self.pins, self._secret, self._chance = clock, pins, secret, chance
+        self._health: dict[str, Health] = {}
+
+    async def steps(self, plan: Plan, request: Request | None, conversation: str | None) -> list[Step]:
+        """The plan's candidates in the order of trying; excluded ones last, which are not to be called.
+
+        `conversation` is what `conversation_key` made; None has no pin.
+        """
+        if len(plan.candidates) == 1:
+            candidate = plan.candidates[0]
+            return [Step(candidate, rules.standing(self.health(candidate), self._clock()), "the only candidate")]
+        pin = None if conversation is None else await self.pins.get(conversation)
+        return self.arrange(plan, request, conversation, pin)
+
+    def arrange(self, plan: Plan, request: Request | None, conversation: str | None, pin: str | None) -> list[Step]:
+        """The same with a pin that is known."""
+        policy = plan.entry.policy
+        seed = conversation.encode() if conversation is not None else self._chance.randbytes(16)
+        costs = policy == "cheapest" and request is not None
+        size = (estimate_prompt(request), _output(request)) if costs and request is not None else None
+        choices = [
+            Choice(one.name, one.model.id, one.weight, _cost(one, size), self.health(one)) for one in plan.candidates
+        ]
+        wish = Wish(policy, seed, self._clock(), conversation is not None, pin)
+        return [_step(plan, ranked) for ranked in arrange(choices, wish)]
+
+    def conversation_key(self, account: str, model: str, session: str) -> str:
+        """The name under which a conversation's pin is kept: an HMAC of account, model and session (M3)."""
+        return cache_key(self._secret, f"{account}\0{model}", session)
+
+    def health(self, candidate: Candidate) -> Health:
+        """What is remembered of a candidate."""
+        return self._health.get(candidate.name, UNKNOWN)
+
+    def wait_of(self, candidate: Candidate) -> float:
+        """Seconds until it is worth another try."""
+        return rules.wait_of(self.health(candidate), self._clock())
+
+    def began(self, candidate: Candidate) -> None:
+        """A candidate is called now."""
+        if not candidate.own:
+            before = self.health(candidate)
+            self._keep(candidate, before, rules.began(before, self._clock()))
+
+    def note(self, outcome: Outcome) -> None:
+        """Remember how a candidate fared. What happens to a caller's own key says nothing about others' calls."""
+        candidate, error, now = outcome.candidate, outcome.error, self._clock()
+        if candidate.own or not outcome.called:
+            return
+        before = self.health(candidate)
+        if outcome.left or outcome.cut:
+            after = rules.left(before)
+        elif error is None:
+            after = rules.succeeded(before, now, outcome.first_content)
+        elif outcome.status in REFUSALS:
+            after = rules.refused(before, now)
+            self._report_refusal(candidate, before, now, outcome.status)
+        elif error.kind.status in (400, 413) or outcome.status == 429 or error.code == "upstream_rate_limited":
+            after = rules.left(before)
+        else:
+            after = rules.failed(before, now, self._chance.random())
+        if outcome.wait is not None and error is not None and not outcome.left:
+            after = rules.excluded(after, now, outcome.wait, error.code)
+        self._report_change(candidate, before, after, now)
+        self._keep(candidate, before, after)
+
+    def report(self) -> dict[str, Health]:
+        """What is remembered of every candidate by its name, for operators."""
+        return dict(self._health)
+
+    def forget(self, names: set[str]) -> None:
+        """Drop what is remembered of candidates that are not among these (the configuration was reloaded)."""
+        self._health = {name: health for name, health in self._health.items() if name in names}
+
+    def _keep(self, candidate: Candidate, before: Health, after: Health) -> None:
+        if after is not before:
+            self._health[candidate.name] = after
+
+    def _report_refusal(self, candidate: Candidate, before: Health, now: float, status: int) -> None:
+        if rules.standing(before, now) is not Standing.REFUSED:
+            _log.error("%s: its provider refused the key (status %d); it is set aside", candidate.name, status)
+
+    def _report_change(self, candidate: Candidate, before: Health, after: Health, now: float) -> None:
+        was, is_now = rules.standing(before, now), rules.standing(after, now)
+        if is_now is Standing.OPEN and was is not Standing.OPEN:
+            _log.warning("%s: %d failures in a row; it is tried last for a while", candidate.name, after.failures)
+        elif is_now is Standing.EXCLUDED and was is not Standing.EXCLUDED:
+            _log.warning("%s: its provider asked to wait %.0f s", candidate.name, rules.wait_of(after, now))
+        elif is_now is Standing.READY and was is Standing.PROBE:
+            _log.info("%s: it works again", candidate.name)
+
+
+def session_of(request: Request, headers: dict[bytes, bytes]) -> str | None:
+    """What a client calls its conversation: `prompt_cache_key`, `session_id` or the header `x-session-id` (M3)."""
+    if request.cache_key is not None:
+        return request.cache_key
+    value = headers.get(b"x-session-id", b"")
+    return value.decode("latin-1") if 0 < len(value) <= MAX_SESSION else None
+
+
+def _step(plan: Plan, ranked: Ranked) -> Step:
+    return Step(plan.candidates[ranked.index], ranked.standing, ranked.why)
+
+
+def _output(request: Request) -> int:
+    return min(request.max_output or USUAL_OUTPUT, USUAL_OUTPUT)
+
+
+def _cost(candidate: Candidate, size: tuple[int, int] | None) -> float | None:
+    """What a request of (input, output) tokens would cost there, in the currency; one of a usual size without it."""
+    price = candidate.model.price
+    if price is None:
+        return None
+    tokens, output = size or (USUAL_OUTPUT, USUAL_OUTPUT)
+    return (tokens * float(price.input) + output * float(price.output)) / 1e6
