@@ -204,7 +204,7 @@ class Rig:
 
     def __init__(
         self,
-        *scripts: Script | KenariError | list[Script | KenariError],
+        *scripts: Script | KenariError | Sequence[Script | KenariError],
         dialect: str = "chat",
         profile: Profile | None = None,
         **model: Any,
@@ -216,7 +216,9 @@ class Rig:
         self.own: Own | None = None
         self.dialect, self.profile, self.model = dialect, profile or Profile(), model
         for number, script in enumerate(scripts, 1):
-            self.upstream.scripts[f"p{number}"] = script if isinstance(script, list) else [script]
+            self.upstream.scripts[f"p{number}"] = (
+                [script] if isinstance(script, (Script, KenariError)) else list(script)
+            )
 
     def build(self) -> PublicDoor:
         """The door, in a running loop."""

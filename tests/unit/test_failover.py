@@ -405,3 +405,25 @@ def test_a_key_of_the_same_provider_is_tried_after_a_pause_of_chance(monkeypatch
     waits = [one for one in pauses if one]
     assert len(waits) >= 2
     assert all(0 < one <= 0.1 for one in waits)
+
+
+def test_tokens_are_counted_where_a_target_can_and_nobodys_health_is_touched_m4() -> None:
+    """The first candidate in order that counts; what fails there goes on, and at last we estimate."""
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "x"}]}).encode()
+    number = answer({"input_tokens": 4321})
+
+    async def story(town: Town) -> list[Any]:
+        counted: list[Any] = []
+        for _ in range(4):
+            exchange = Exchange("/v1/messages/count_tokens", body)
+            await town.door.serve(exchange)
+            counted.append((exchange.status, exchange.json["input_tokens"]))
+        assert town.routing.report() == {}
+        assert town.rig.books.lines == []
+        return counted
+
+    rig = Rig([number, error(500), error(429, retry_after="60"), REFUSED], [number, error(400), error(404)])
+    rig.dialect = "messages"
+    counted = play(rig, story)
+    assert counted[:2] == [(200, 4321), (200, 4321)]
+    assert all(status == 200 and 0 < count < 100 for status, count in counted[2:])

@@ -3,15 +3,13 @@
 from kenari.core.errors import KenariError
 from kenari.core.ports import Exchange, Hold, Line, Reservation
 from kenari.dialects.base import Dialect
-from kenari.dialects.fit import fit
 from kenari.dialects.registry import DIALECTS
-from kenari.gateway.count import count_at_provider
+from kenari.gateway.count import count_at_candidates
 from kenari.gateway.estimate import estimate_prompt
 from kenari.gateway.failover import serve_candidates
 from kenari.gateway.faults import internal, log_fault
 from kenari.gateway.heads import JSON, answer_error, id_lines
 from kenari.gateway.kinds.serve import Kinds
-from kenari.gateway.plan import Candidate
 from kenari.gateway.plans import Plans
 from kenari.gateway.routing import session_of
 from kenari.gateway.run import Run, Wanted
@@ -77,17 +75,8 @@ class Gateway:
             caller = identify(services.keys, exchange.headers)
             request = dialect.decode_request(exchange.body)
             plan = self._plans.find(request.model, "chat", caller)
-            number: int | None = None
-            candidate = next(iter(plan.candidates), None)
-            if candidate is not None and _counts(candidate):
-                fitted = fit(request, candidate.target)
-                number = await count_at_provider(fitted, candidate, services.upstream(candidate), services.ticker)
+            number = await count_at_candidates(request, plan, services)
             body = b'{"input_tokens":%d}' % (number or estimate_prompt(request))
             exchange.answer(200, id_lines(exchange.id) + JSON, body)
         except KenariError as error:
             answer_error(exchange, dialect, error)
-
-
-def _counts(candidate: Candidate) -> bool:
-    flag = candidate.provider.profile.count_tokens
-    return candidate.provider.dialect == "messages" and flag is not False
