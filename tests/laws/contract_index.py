@@ -20,7 +20,7 @@ BUILT = (
     | _span("U", 1, 3)
     | _span("E", 1, 8)
     | _span("F", 1, 7)
-    | {"F12", "F13", "M1", "M4", "A1"}
+    | {"F12", "F13", "M1", "M2", "M3", "M4", "A1"}
 )
 """What stands in the contract and needs no money, no routes and no server tools."""
 

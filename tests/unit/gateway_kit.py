@@ -204,7 +204,7 @@ class Rig:
 
     def __init__(
         self,
-        *scripts: Script | KenariError | list[Script | KenariError],
+        *scripts: Script | KenariError | Sequence[Script | KenariError],
         dialect: str = "chat",
         profile: Profile | None = None,
         **model: Any,
@@ -218,7 +218,9 @@ class Rig:
         self.keys: Any = BootstrapKeys({KEY: OPERATOR})
         self.more: dict[str, Any] = {}
         for number, script in enumerate(scripts, 1):
-            self.upstream.scripts[f"p{number}"] = script if isinstance(script, list) else [script]
+            self.upstream.scripts[f"p{number}"] = (
+                [script] if isinstance(script, (Script, KenariError)) else list(script)
+            )
 
     def build(self) -> PublicDoor:
         """The door, in a running loop."""

@@ -87,7 +87,6 @@ def test_white_space_around_a_key_in_the_environment_is_no_part_of_it() -> None:
 
 
 NOTED: list[tuple[str, dict[str, str], str]] = [
-    ('[models.m]\ntargets = ["groq/a"]\nkind = "image"\n[providers.groq]\n', {}, "only chat models"),
     ('[models.m]\ntargets = ["groq/a"]\naccess = "subscribers"\n[providers.groq]\n', {}, "no plans"),
     ("[providers.groq]\n", {}, "env:GROQ_API_KEY"),
     ("[providers.groq]\n", {}, "[models] is empty"),

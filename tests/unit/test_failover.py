@@ -405,3 +405,104 @@ def test_a_key_of_the_same_provider_is_tried_after_a_pause_of_chance(monkeypatch
     waits = [one for one in pauses if one]
     assert len(waits) >= 2
     assert all(0 < one <= 0.1 for one in waits)
+
+
+def test_tokens_are_counted_where_a_target_can_and_nobodys_health_is_touched_m4() -> None:
+    """The first candidate in order that counts; what fails there goes on, and at last we estimate."""
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "x"}]}).encode()
+    number = answer({"input_tokens": 4321})
+
+    async def story(town: Town) -> list[Any]:
+        counted: list[Any] = []
+        for _ in range(4):
+            exchange = Exchange("/v1/messages/count_tokens", body)
+            await town.door.serve(exchange)
+            counted.append((exchange.status, exchange.json["input_tokens"]))
+        assert town.routing.report() == {}
+        assert town.rig.books.lines == []
+        return counted
+
+    rig = Rig([number, error(500), error(429, retry_after="60"), REFUSED], [number, error(400), error(404)])
+    rig.dialect = "messages"
+    counted = play(rig, story)
+    assert counted[:2] == [(200, 4321), (200, 4321)]
+    assert all(status == 200 and 0 < count < 100 for status, count in counted[2:])
+
+
+def hedged(first: list[Script], second: list[Script]) -> tuple[list[Any], Any, list[bool]]:
+    """Twenty quick answers of p1, then one request that finds it late; what came of it."""
+
+    async def story(town: Town) -> tuple[list[Any], Any, list[bool]]:
+        models = {
+            "a": Model(id="a", targets=(TargetRef("p1", "x"),)),
+            "b": Model(id="b", targets=(TargetRef("p2", "y"),)),
+        }
+        town.services.catalog = Catalog(models, {"r": Route(("a", "b"), hedge=True)})
+        for _ in range(20):
+            await town.ask(model="r")
+        assert town.asked == ["p1"] * 20
+        got = await town.ask(model="r")
+        return (
+            [got, town.asked[20:], town.routing.report()],
+            town.rig.books.lines[-1],
+            [call.aborted for call in town.rig.upstream.calls[20:]],
+        )
+
+    return play(Rig([GOOD] * 20 + first, second), story)
+
+
+LATE = Script([(0.3, ROLE + TEXT + STOP + DONE), (0, None)])
+
+
+def test_hedging_starts_a_second_candidate_after_the_usual_time_and_the_loser_costs_nothing() -> None:
+    """The first to have content answers; the other is broken off and nobody's bill."""
+    (got, asked, health), line, aborted = hedged([LATE], [GOOD])
+    assert (got.status, got.data[-1]) == (200, "[DONE]")
+    assert (asked, aborted) == (["p1", "p2"], [True, False])
+    assert got.header_lines["x-kenari-target"] == "p2/y"
+    assert [(leg.target, leg.outcome, leg.billed, leg.usage.total) for leg in line.legs] == [
+        ("p1/x", "hedged", False, 0),
+        ("p2/y", "ok", True, 12),
+    ]
+    assert (line.target, line.ending, line.usage.total) == ("p2/y", "done", 12)
+    assert health["p1/x"].failures == 0
+
+
+def test_hedging_when_the_rival_is_slower_or_fails() -> None:
+    slower = Script([(2, ROLE + TEXT + STOP + DONE), (0, None)])
+    (got, _, _), line, aborted = hedged([LATE], [slower])
+    assert (got.data[-1], aborted) == ("[DONE]", [False, True])
+    assert got.header_lines["x-kenari-target"] == "p1/x"
+    assert [(leg.target, leg.outcome) for leg in line.legs] == [("p2/y", "hedged"), ("p1/x", "ok")]
+    (got, _, _), line, _ = hedged([LATE], [error(500)])
+    assert got.data[-1] == "[DONE]"
+    assert [(leg.target, leg.outcome) for leg in line.legs] == [("p2/y", "upstream_error"), ("p1/x", "ok")]
+
+
+def test_hedging_does_not_change_a_failure() -> None:
+    """A first that fails at once is followed by the second alone; two that fail are all out."""
+    (got, asked, _), line, _ = hedged([error(500)], [GOOD])
+    assert (got.data[-1], asked) == ("[DONE]", ["p1", "p2"])
+    assert [leg.outcome for leg in line.legs] == ["upstream_error", "ok"]
+    (got, asked, _), line, _ = hedged([Script([(0.2, None)])], [error(503)])
+    assert (got.status, asked, line.ending) == (503, ["p1", "p2"], "failed")
+
+
+def test_a_client_that_goes_ends_both_sides_of_a_race() -> None:
+    async def story(town: Town) -> None:
+        town.services.catalog = Catalog(
+            {"a": Model(id="a", targets=(TargetRef("p1", "x"),)), "b": Model(id="b", targets=(TargetRef("p2", "y"),))},
+            {"r": Route(("a", "b"), hedge=True)},
+        )
+        for _ in range(20):
+            await town.ask(model="r")
+        body = {"model": "r", "stream": True, "messages": [{"role": "user", "content": "x"}]}
+        exchange = Exchange(PATHS["chat"], json.dumps(body).encode())
+        task = asyncio.get_running_loop().create_task(town.door.serve(exchange))
+        await asyncio.sleep(0.1)
+        exchange.leave()
+        await asyncio.wait_for(task, 2)
+        assert [call.aborted for call in town.rig.upstream.calls[20:]] == [True, True]
+        assert town.rig.books.lines[-1].ending == "client_closed"
+
+    play(Rig([GOOD] * 20 + [Script(head_after=5)], [Script(head_after=5)]), story)

@@ -268,7 +268,7 @@ def test_an_error_among_the_events_is_told_in_the_line() -> None:
 
 def test_a_client_that_goes_cancels_its_provider_u6() -> None:
     rig = Rig(Script([(0, b"ID3"), (5, b"x")], 200, {b"content-type": b"audio/mpeg"}), AUDIO, kind="speech")
-    got = ask(rig, "speech", act=lambda exchange: exchange.leave())
+    got = ask(rig, "speech", act=Exchange.leave)
     assert rig.upstream.calls[0].aborted
     assert len(rig.upstream.requests) == 1
     assert rig.books.lines[0].ending == "client_closed"
@@ -329,5 +329,7 @@ def test_how_long_a_wave_plays() -> None:
 
 
 def test_ids_of_tokens_count_as_tokens() -> None:
-    ask_of = lambda value: read_ask("embedding", b"", json.dumps({"model": "m", "input": value}).encode()).tokens  # noqa: E731
-    assert (ask_of([1, 2, 3]), ask_of([[1, 2], [3]])) == (3, 3)
+    def count(ids: Any) -> int:
+        return read_ask("embedding", b"", json.dumps({"model": "m", "input": ids}).encode()).tokens
+
+    assert (count([1, 2, 3]), count([[1, 2], [3]])) == (3, 3)

@@ -6,6 +6,7 @@ import logging
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from gateway_kit import GOOD, PATHS, Exchange, FakeUpstream, Rig, error
@@ -52,9 +53,9 @@ class Node:
     """A node of its own health, with the pins of all."""
 
     def __init__(self, url: str, upstream: Providers) -> None:
-        rig = Rig(*[[] for _ in PROVIDERS])
+        rig = Rig(*[GOOD for _ in PROVIDERS])
         self.door: PublicDoor = rig.build()
-        services = self.door._gateway._services  # pyright: ignore[reportPrivateUsage]
+        services: Any = self.door._gateway._services  # pyright: ignore[reportPrivateUsage]
         models = {name: Model(id=name, targets=(TargetRef(name, "x"),)) for name in PROVIDERS}
         services.catalog = Catalog(models, {"r": Route(PROVIDERS, (1, 2, 3, 4), "weighted")})
         services.upstreams = {"http": upstream}

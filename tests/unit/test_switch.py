@@ -77,7 +77,7 @@ class Talk:
 def talk(client: str, speakers: tuple[str, ...], only: bool = False) -> list[tuple[str, str]]:
     """A conversation whose turns are answered by providers of these dialects; (dialect, request) of each turn's call that
     was answered. `only`: the route has this one provider."""
-    rig = Rig(*[[] for _ in DIALECTS])
+    rig = Rig(*[error(409) for _ in DIALECTS])
     sent: list[tuple[str, str]] = []
 
     async def run() -> None:

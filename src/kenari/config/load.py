@@ -17,6 +17,7 @@ from kenari.config.money import amount, node, read_price, retention, time_zone
 from kenari.config.notes import notes_on
 from kenari.config.settings import ByokSettings, Config, ServerSettings
 from kenari.config.table import LARGEST, Faults, Secret, Table, dotted, nearest
+from kenari.core.price import parse_amount
 from kenari.core.profile import Profile
 from kenari.core.request import EFFORTS, Effort
 from kenari.providers.base import Provider
@@ -191,6 +192,10 @@ def _byok(table: Table, providers: dict[str, Provider]) -> ByokSettings:
         if name not in providers:
             table.fault("providers", f"{name!r} is not a configured provider{nearest(name, tuple(providers))}")
     fee = table.decimal("fee", "0") or "0"
+    try:
+        parse_amount(fee)
+    except ValueError as error:
+        table.fault("fee", str(error))
     settings = ByokSettings(
         providers=named, fee=fee, secret=table.secret("secret"), old_secrets=table.secrets("old_secrets")
     )
@@ -326,10 +331,14 @@ def _model(name: str, table: Table, providers: dict[str, Provider]) -> Model:
             targets.append(TargetRef(provider, model))
     if not table.has("targets") or table.take("targets") == []:
         table.fault("targets", 'is required: a list like ["groq/openai/gpt-oss-120b"]')
+    kind = cast("Kind", table.choice("kind", get_args(Kind), "chat"))
+    mute = [one.id for one in targets if kind != "chat" and providers[one.provider].dialect == "messages"]
+    if mute:
+        table.fault("targets", f"a messages provider has no endpoint for a model of kind {kind}: {', '.join(mute)}")
     model = Model(
         id=name,
         targets=tuple(targets),
-        kind=cast("Kind", table.choice("kind", get_args(Kind), "chat")),
+        kind=kind,
         reasoning=table.flag("reasoning", None),
         efforts=cast("tuple[Effort, ...] | None", _words(table, "efforts", EFFORTS)),
         vision=table.flag("vision", None),

@@ -33,9 +33,6 @@ def _on_models(config: Config) -> list[str]:
         notes.append("models.*.price: there is no bill yet; only the bootstrap key exists")
     if any(model.access == "subscribers" for model in own):
         notes.append('models.*.access = "subscribers": there are no plans yet')
-    silent = [model.id for model in own if model.kind != "chat"]
-    if silent:
-        notes.append(f"models.*.kind: only chat models are served yet, so these are refused: {', '.join(silent)}")
     return notes
 
 

@@ -2,6 +2,16 @@
 
 from typing import Protocol
 
+import msgspec
+
+
+class OwnKeyShown(msgspec.Struct, frozen=True):
+    """What its owner is shown of a key: never the key. `hint` is its last letters, times are Unix seconds."""
+
+    provider: str
+    hint: str
+    created_at: float
+
 
 class OwnKeys(Protocol):
     """Finds the provider keys that accounts brought. A look-up in memory, never a wait."""

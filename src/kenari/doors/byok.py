@@ -4,10 +4,10 @@ from collections.abc import Awaitable
 from typing import Any, Protocol
 
 from kenari.core.errors import KenariError, bad_request
+from kenari.core.own_keys import OwnKeyShown
 from kenari.core.ports import Exchange, Keys
 from kenari.gateway.heads import JSON, id_lines
-from kenari.keeper.own_keys import OwnKeyShown
-from kenari.keys.bootstrap import identify
+from kenari.keys.identify import identify
 from kenari.store.records import StoreDown
 from kenari.wire import jsonx
 

@@ -13,8 +13,8 @@ from kenari.core.usage import Usage
 from kenari.dialects.failures import failure_of_status, no_answer, retry_after
 from kenari.gateway.estimate import completed_usage
 from kenari.gateway.gate import Gate, Phase
+from kenari.gateway.hedge import Inlet
 from kenari.gateway.plan import Candidate
-from kenari.gateway.sinks import Sink
 from kenari.gateway.tally import Count, Tally
 from kenari.wire.sse import Frames
 
@@ -33,7 +33,7 @@ class Attempt:
     the client may have seen something, `usage` what it used.
     """
 
-    def __init__(self, candidate: Candidate, request: Request, sink: Sink, done: "asyncio.Future[None]") -> None:
+    def __init__(self, candidate: Candidate, request: Request, sink: Inlet, done: "asyncio.Future[None]") -> None:
         self._answer_id = sink.exchange.id
         self._dialect, self._provider = candidate.dialect, candidate.provider
         self.gate = Gate(request.names)

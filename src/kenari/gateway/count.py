@@ -4,10 +4,13 @@ import asyncio
 
 from msgspec import Raw
 
+from kenari.catalog.health import Standing
 from kenari.core.errors import KenariError
 from kenari.core.ports import Call, Outgoing, Upstream
 from kenari.core.request import Request
-from kenari.gateway.plan import Candidate
+from kenari.dialects.fit import fit
+from kenari.gateway.plan import Candidate, Plan
+from kenari.gateway.services import Services
 from kenari.gateway.ticker import Ticker
 from kenari.providers.base import endpoint
 from kenari.wire import jsonx
@@ -17,6 +20,31 @@ _COUNTED = ("model", "messages", "system", "tools", "tool_choice", "thinking")
 
 MAX_SECONDS = 20.0
 MAX_BODY = 1024 * 1024
+
+
+async def count_at_candidates(request: Request, plan: Plan, services: Services) -> int | None:
+    """The count of the first candidate in order that counts; None when none does.
+
+    It costs nothing, and how it goes says nothing about a candidate's health (M4).
+    """
+    until = services.clock() + MAX_SECONDS
+    for step in await services.routing.steps(plan, None, None):
+        candidate = step.candidate
+        if not _counts(candidate) or step.standing > Standing.PROBE or services.clock() >= until:
+            continue
+        try:
+            fitted = fit(request, candidate.target)
+        except KenariError:  # this model cannot take the request; another one may
+            continue
+        number = await count_at_provider(fitted, candidate, services.upstream(candidate), services.ticker)
+        if number is not None:
+            return number
+    return None
+
+
+def _counts(candidate: Candidate) -> bool:
+    flag = candidate.provider.profile.count_tokens
+    return candidate.provider.dialect == "messages" and flag is not False
 
 
 async def count_at_provider(request: Request, candidate: Candidate, upstream: Upstream, ticker: Ticker) -> int | None:

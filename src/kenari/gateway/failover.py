@@ -2,9 +2,10 @@
 
 import asyncio
 import random
+from collections.abc import Sequence
 from typing import Protocol
 
-from kenari.catalog.health import Standing
+from kenari.catalog.health import Standing, percentile
 from kenari.core.errors import KenariError
 from kenari.gateway.plan import Candidate
 from kenari.gateway.routing import Outcome, Routing, Step
@@ -13,6 +14,8 @@ from kenari.gateway.services import Services
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 """Seconds at most before another candidate of the same provider, doubled each time; chance takes a share of it."""
+HEDGED_SHARE = 0.95
+"""A hedged route starts its second candidate when the first is later than it is in this share of calls."""
 USUAL_WAIT = 1.0
 """Seconds until a request may be sent again when nobody named a time."""
 
@@ -28,6 +31,10 @@ async def serve_candidates(run: Run, services: Services, wanted: Wanted) -> Kena
         conversation = routing.conversation_key(wanted.caller.account, plan.model.id, wanted.session)
     steps = await routing.steps(plan, wanted.request, conversation)
     deadline = services.deadline if plan.entry.deadline is None else plan.entry.deadline
+    if plan.entry.hedge and len(steps) > 1 and steps[1].standing is Standing.READY:
+        after = percentile(routing.health(steps[0].candidate), HEDGED_SHARE)
+        if after is not None:
+            return await _hedge(run, routing, steps, (after, run.now() + deadline), conversation)
     return await try_candidates(run, routing, steps, run.now() + deadline, conversation)
 
 
@@ -48,14 +55,39 @@ class Tries(Protocol):
         ...
 
 
+async def _hedge(
+    run: Run, routing: Routing, steps: list[Step], times: tuple[float, float], conversation: str | None
+) -> KenariError | None:
+    """The first two side by side when the first is late, then the others in turn. `times` are after how many seconds the
+    second begins, and the loop's time by which there has to be content."""
+    first, rival = steps[0].candidate, steps[1].candidate
+    routing.began(first)
+    outcomes = await run.hedged(first, rival, *times)
+    for outcome in outcomes:
+        routing.note(outcome)
+    last = outcomes[-1]
+    if last.error is None and not last.left and conversation is not None:
+        routing.pins.put(conversation, last.candidate.name)
+    if last.error is None or run.committed or not last.error.elsewhere:
+        return last.error
+    rest = steps[1:] if len(outcomes) == 1 else steps[2:]
+    return await try_candidates(run, routing, rest, times[1], conversation, outcomes)
+
+
 async def try_candidates(
-    run: Tries, routing: Routing, steps: list[Step], until: float, conversation: str | None
+    run: Tries,
+    routing: Routing,
+    steps: list[Step],
+    until: float,
+    conversation: str | None,
+    before: Sequence[Outcome] = (),
 ) -> KenariError | None:
     """Try the steps in order until one answers; the error to tell the client, None when it was answered.
 
     `until` is the loop's time by which there has to be content. The one that answers is pinned to the conversation (M3).
+    `before` are the outcomes of candidates that were tried already.
     """
-    outcomes: list[Outcome] = []
+    outcomes: list[Outcome] = list(before)
     pause = FIRST_PAUSE
     for step in steps:
         candidate = step.candidate

@@ -9,12 +9,13 @@ from kenari.core.caller import Caller
 from kenari.core.errors import KenariError, interrupted
 from kenari.core.fold import Reply
 from kenari.core.ids import Sealed, SealedPiece, cache_key
-from kenari.core.ports import Exchange, Line, Outgoing
+from kenari.core.ports import Exchange, Leg, Line, Outgoing
 from kenari.core.request import Notice, Request
 from kenari.dialects.base import Answer, Dialect, Proof
 from kenari.dialects.fit import fit
 from kenari.gateway.attempt import Attempt
 from kenari.gateway.heads import JSON, STREAM, id_lines, ignored_line, target_lines
+from kenari.gateway.hedge import Inlet, Lane, Race
 from kenari.gateway.legs import billed_usage, leg_of
 from kenari.gateway.plan import Candidate, Plan, headers_for, own_refused
 from kenari.gateway.routing import Outcome
@@ -35,6 +36,16 @@ class Wanted(msgspec.Struct, frozen=True):
     session: str | None = None
 
 
+class Try(msgspec.Struct, frozen=True, eq=False):
+    """An attempt under way: with what request, from when, and by which lane it reaches the sink."""
+
+    candidate: Candidate
+    fitted: Request
+    attempt: Attempt
+    lane: Inlet
+    began: float
+
+
 class Run:
     """One request's way through its candidates, with the one sink that all of them share."""
 
@@ -45,6 +56,7 @@ class Run:
         self._maker = ""
         self._content = False
         self._attempts = 0
+        self._tries: list[Try] = []
         self._lines = exchange.extra_headers
         self._started = services.clock()
         self._answer = Answer(
@@ -71,41 +83,95 @@ class Run:
 
     async def attempt(self, candidate: Candidate, until: float) -> Outcome:
         """Try one candidate, and tell how it fared. `until` is when there has to be content."""
-        services, provider, line = self._services, candidate.provider, self._line
+        opened = self._open(candidate, until, self._sink)
+        if isinstance(opened, Outcome):
+            return opened
+        self._present(opened)
+        self._start(opened)
+        try:
+            await opened.attempt.done
+        finally:
+            self._rest(opened)
+        return self._closed(opened)
+
+    async def hedged(self, candidate: Candidate, rival: Candidate, after: float, until: float) -> list[Outcome]:
+        """Try a candidate, and a rival beside it when it has no content after so many seconds; whoever has content first
+        answers. The outcome of the one that answered stands last."""
+        race = Race(self._sink, self._won)
+        first = self._open(candidate, until, race.lane())
+        if isinstance(first, Outcome):
+            return [first]
+        self._present(first)
+        self._start(first)
+        tries = [first]
+        try:
+            await asyncio.wait([first.attempt.done], timeout=after)
+            if not first.attempt.done.done() and race.winner is None and not self.committed:
+                second = self._open(rival, until, race.lane())
+                if not isinstance(second, Outcome):
+                    tries.append(second)
+                    self._tries = tries
+                    self._start(second)
+            await asyncio.wait([one.attempt.done for one in tries])
+        finally:
+            for one in tries:
+                self._rest(one)
+        tries.sort(key=lambda one: one.lane is race.winner and race.winner is not None)
+        gone = self._sink.gone
+        return [self._closed(one, lost=one.attempt.left and not gone) for one in tries]
+
+    def _open(self, candidate: Candidate, until: float, lane: Inlet) -> "Try | Outcome":
+        """An attempt that is ready to start, or the outcome of a candidate that cannot take the request."""
         try:
             fitted = fit(self._request, candidate.target, self._seal_key)
-        except KenariError as refused:  # this target cannot take the request
+        except KenariError as refused:
             return Outcome(candidate=candidate, error=refused, called=False)
-        if provider.profile.stream_always:
+        if candidate.provider.profile.stream_always:
             fitted.stream = True
-        self._maker = candidate.target.maker
-        line.target, line.provider_format = candidate.id, provider.dialect
-        self._note(fitted.notices)
-        attempt = Attempt(candidate, fitted, self._sink, asyncio.get_running_loop().create_future())
+        attempt = Attempt(candidate, fitted, lane, asyncio.get_running_loop().create_future())
         attempt.names, attempt.until = (candidate.target.model, self._request.model), until
-        self._attempts += 1
-        self._tell(candidate)
-        self._meter(attempt, candidate)
-        began = services.clock()
-        attempt.start(
-            services.upstream(candidate),
+        return Try(candidate, fitted, attempt, lane, self.now())
+
+    def _start(self, one: "Try") -> None:
+        candidate, provider = one.candidate, one.candidate.provider
+        self._meter(one)
+        one.attempt.start(
+            self._services.upstream(candidate),
             Outgoing(
                 url=candidate.url,
                 headers=headers_for(candidate, self._exchange.headers, self._request.origin),
-                body=candidate.dialect.encode_request(fitted, provider.profile),
+                body=candidate.dialect.encode_request(one.fitted, provider.profile),
                 connect_timeout=provider.connect_timeout,
                 proxy=provider.proxy,
                 ca=provider.ca,
             ),
         )
-        services.ticker.add(attempt)
-        try:
-            await attempt.done
-        finally:
-            if attempt.over:
-                services.ticker.remove(attempt)
+        self._attempts += 1
+        self._tell(candidate)
+        self._services.ticker.add(one.attempt)
+
+    def _present(self, one: "Try") -> None:
+        """What the answer and the line say of a candidate, as far as it is the one that answers."""
+        self._maker = one.candidate.target.maker
+        self._line.target, self._line.provider_format = one.candidate.id, one.candidate.provider.dialect
+        self._note(one.fitted.notices)
+
+    def _won(self, lane: Lane) -> None:
+        for one in self._tries:
+            if one.lane is lane:
+                self._present(one)
+                if self._tab is not None:
+                    self._tab.begin(one.attempt, self._services.pricing.price(one.candidate.model))
+                self._tell(one.candidate)
+
+    def _rest(self, one: "Try") -> None:
+        if one.attempt.over:
+            self._services.ticker.remove(one.attempt)
+
+    def _closed(self, one: "Try", lost: bool = False) -> Outcome:
+        candidate, attempt = one.candidate, one.attempt
         self._content = self._content or attempt.gate.content
-        self._account(candidate, attempt, began, plain=not fitted.stream)
+        self._account(one, lost)
         first = attempt.first_content
         return Outcome(
             candidate=candidate,
@@ -113,7 +179,7 @@ class Run:
             left=attempt.left,
             status=attempt.status,
             wait=attempt.wait,
-            first_content=None if first is None else first - began,
+            first_content=None if first is None else first - one.began,
             cut=attempt.cut,
         )
 
@@ -139,31 +205,35 @@ class Run:
         line.status = 200
         sink.fail(error)
 
-    def _meter(self, attempt: Attempt, candidate: Candidate) -> None:
+    def _meter(self, one: "Try") -> None:
         """Count along where it may be needed: for a caller that pays, and where a vocabulary is at hand."""
-        services, tab = self._services, self._tab
+        services, tab, attempt = self._services, self._tab, one.attempt
         if services.counter is not None:
-            attempt.count = Count(self._request, services.counter, candidate.target.model)
+            attempt.count = Count(self._request, services.counter, one.candidate.target.model)
         if tab is not None:
             attempt.tally = tab.tally(attempt.count)
-            tab.begin(attempt, services.pricing.price(candidate.model))
+            tab.begin(attempt, services.pricing.price(one.candidate.model))
         elif services.counter is not None and attempt.count.by_vocabulary:
             attempt.tally = Tally(attempt.count)
 
-    def _account(self, candidate: Candidate, attempt: Attempt, began: float, plain: bool) -> None:
-        line, services = self._line, self._services
-        now = services.clock()
-        if attempt.first_content is not None and line.first_content_ms is None:
+    def _account(self, one: "Try", lost: bool) -> None:
+        """The leg of an attempt. One that lost a race is not the caller's bill."""
+        line, attempt, services = self._line, one.attempt, self._services
+        if attempt.first_content is not None and line.first_content_ms is None and not lost:
             line.first_content_ms = (attempt.first_content - self._started) * 1000
-        fee = services.own.fee if candidate.own else 0
-        leg = leg_of(candidate.id, attempt, plain, (now - began) * 1000, fee)
+        ms = (self.now() - one.began) * 1000
+        fee = services.own.fee if one.candidate.own else 0
+        if lost:
+            leg = Leg(one.candidate.id, attempt.usage, "hedged", ms, billed=False)
+        else:
+            leg = leg_of(one.candidate.id, attempt, not one.fitted.stream, ms, fee)
         line.legs = [*line.legs, leg]
         line.usage = billed_usage(line.legs)
         if leg.billed:
-            line.price = services.pricing.price(candidate.model)
+            line.price = services.pricing.price(one.candidate.model)
             if leg.usage.estimated:
                 line.counted = attempt.count.encoding
-        if self._tab is not None:
+        if self._tab is not None and not lost:
             self._tab.close(leg)
         if attempt.error is None and attempt.gate.stop is not None:
             line.ending = "length" if attempt.gate.stop.reason == "length" else "done"

@@ -8,6 +8,7 @@ import msgspec
 
 from kenari.core.errors import KenariError, bad_request
 from kenari.core.ids import derive_key
+from kenari.core.own_keys import OwnKeyShown
 from kenari.keys.vault import NONCE, Unreadable, Vault, hint_of
 from kenari.store.records import ProviderKeyRow
 
@@ -35,14 +36,6 @@ class ProviderKeyStore(Protocol):
     async def rewrap_provider_keys(self, rewrap: Callable[[ProviderKeyRow], ProviderKeyRow], *, actor: str) -> int:
         """Change how every one is sealed."""
         ...
-
-
-class OwnKeyShown(msgspec.Struct, frozen=True):
-    """What its owner is shown of a key: never the key."""
-
-    provider: str
-    hint: str
-    created_at: float
 
 
 def vault_of(root: bytes, secret: str, old_secrets: Sequence[str]) -> Vault:

@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
-_AESGCM: Any
+_ciphers: Any
 _InvalidTag: type[Exception]
 try:
     from cryptography.exceptions import InvalidTag as _InvalidTag
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM as _AESGCM
+    from cryptography.hazmat.primitives.ciphers import aead as _ciphers
 except ImportError:  # the extra `byok` is not installed
-    _AESGCM, _InvalidTag = None, ValueError
+    _ciphers, _InvalidTag = None, ValueError
 
 _FORM = b"\x01"
 _NAME, NONCE = 4, 12
@@ -41,9 +41,9 @@ class Vault:
 
     def __init__(self, keys: Sequence[bytes]) -> None:
         """Raises OSError when the library is not installed."""
-        if _AESGCM is None:
+        if _ciphers is None:
             raise OSError("[byok] keeps keys encrypted, but the library for it is missing. pip install 'kenari[byok]'")
-        self._keys = {_name(key): _AESGCM(key) for key in reversed(keys)}
+        self._keys = {_name(key): _ciphers.AESGCM(key) for key in reversed(keys)}
         self._now = _name(keys[0])
 
     def __repr__(self) -> str:

@@ -52,6 +52,11 @@ def fee_of(price: Price | None, used: Used) -> int:
     return int((amount * UNIT).to_integral_value(ROUND_UP))
 
 
+def expected_seconds(ask: Ask, body: bytes) -> float:
+    """How long the audio of a request plays, as far as can be told before its provider has heard it."""
+    return _seconds(ask, {}, len(body))[0]
+
+
 def usage_in(data: bytes) -> Any:
     """The JSON of a body or of an event's data, None when it is none."""
     try:

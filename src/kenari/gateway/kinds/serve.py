@@ -1,20 +1,26 @@
 """One request of an endpoint beside chat, from bytes to bytes: the same keys, books, candidates and failover."""
 
+import time
+
+from kenari.core.caller import Caller
 from kenari.core.errors import KenariError
-from kenari.core.ports import Exchange, Hold, Leg, Line, Outgoing, Reservation
+from kenari.core.ports import Exchange, Leg, LimitReached, Line, Outgoing, Reservation
 from kenari.core.usage import Usage
 from kenari.dialects.base import Dialect
+from kenari.gateway.admission import Entry, digest_of, tell_rates
 from kenari.gateway.failover import try_candidates
 from kenari.gateway.faults import internal, log_fault
 from kenari.gateway.heads import JSON, answer_error, id_lines, target_lines
 from kenari.gateway.kinds.asks import SPOTS, Ask, Spot, read_ask
-from kenari.gateway.kinds.meter import fee_of, used_of
+from kenari.gateway.kinds.meter import Used, expected_seconds, fee_of, used_of
 from kenari.gateway.kinds.relay import Relay
 from kenari.gateway.plan import Candidate, Plan, own_refused
 from kenari.gateway.plans import Plans
 from kenari.gateway.routing import MAX_SESSION, Outcome
 from kenari.gateway.services import Services
-from kenari.keys.bootstrap import identify
+from kenari.keys.identify import identify
+from kenari.keys.scopes import check_model, check_use, no_price
+from kenari.ledger.price import quote
 from kenari.providers.base import endpoint, sign
 
 _NO_STORE = b"cache-control: no-cache, no-transform\r\nx-accel-buffering: no\r\n"
@@ -33,19 +39,23 @@ class Kinds:
         line = Line(
             id=exchange.id, client_format=spot.kind, method=exchange.method, path=exchange.path, peer=exchange.peer
         )
-        hold: Hold | None = None
+        entry = Entry(services.limits, services.books)
         try:
             caller = identify(services.keys, exchange.headers)
             line.account, line.key = caller.account, caller.key
+            if not caller.unlimited:
+                check_use(caller, path, exchange.peer)
             ask = read_ask(spot.kind, exchange.headers.get(b"content-type", b""), exchange.body)
             line.model, line.stream = ask.model, ask.stream
             plan = self._plans.find(ask.model, spot.kind, caller)
-            hold = await services.books.reserve(Reservation(id=exchange.id, caller=caller, model=plan.model.id))
+            await self._enter(entry, exchange, caller, ask, plan)
             tells = services.tells_target(caller)
             await self._answer(_KindRun(services, exchange, spot, ask, line, tells), plan, caller.account)
         except KenariError as error:
             line.code, line.status = error.code, error.status
-            line.ending = "failed" if hold is not None else "refused"
+            line.ending = "failed" if entry.admitted else "refused"
+            if isinstance(error, LimitReached):
+                tell_rates(exchange, error, False, time.time)
             answer_error(exchange, self._dialect, error)
         except Exception as fault:  # noqa: BLE001 - ours: the client gets an error, the operator a trace
             log_fault(fault, exchange.id)
@@ -53,7 +63,32 @@ class Kinds:
             answer_error(exchange, self._dialect, internal())
         finally:
             line.duration_ms = (services.clock() - started) * 1000
-            services.books.settle(hold, line)
+            line.charge = services.pricing.charge(line.legs, line.price) if line.price is not None else 0
+            entry.leave(line)
+
+    async def _enter(self, entry: Entry, exchange: Exchange, caller: Caller, ask: Ask, plan: Plan) -> None:
+        """Past scopes, limits and books, with what the request may cost set aside (F8)."""
+        pricing, model = self._services.pricing, plan.model
+        price = pricing.price(model)
+        amount = 0
+        if not caller.unlimited:
+            check_model(caller, ask.model, model.id, model.access == "subscribers")
+            if price is None and pricing.enforce:
+                raise no_price(ask.model)
+            if price is not None and pricing.enforce:
+                expected = Used(
+                    images=ask.images, characters=ask.characters, seconds=expected_seconds(ask, exchange.body)
+                )
+                amount = quote(ask.tokens, 0, price) + fee_of(model.price, expected)
+        reservation = Reservation(
+            id=exchange.id, caller=caller, model=model.id, amount=amount, least=amount, price=price
+        )
+        digest = b"" if caller.unlimited else await digest_of(exchange.path, exchange.body)
+        try:
+            await entry.enter(reservation, ask.tokens, digest)
+        finally:
+            if entry.admission is not None:
+                tell_rates(exchange, entry.admission, False, time.time)
 
     async def _answer(self, run: "_KindRun", plan: Plan, account: str) -> None:
         services = self._services
@@ -157,6 +192,7 @@ class _KindRun:
         if billed:
             used = used_of(self._ask, relay.answer, len(self.exchange.body))
             usage, fee = used.usage, fee_of(candidate.model.price, used)
+            line.price = self._services.pricing.price(candidate.model)
             fee += self._services.own.fee if candidate.own else 0
             line.usage = usage
         leg = Leg(candidate.id, usage, outcome, (now - began) * 1000, billed=billed, fee=fee)

@@ -1,0 +1,104 @@
+"""Two candidates at once for one answer: the first to have content feeds the client, the other is broken off.
+
+Nothing of the loser reaches the client or the bill: what it cost, its provider has from the operator.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from kenari.core.events import Event
+from kenari.core.ports import Exchange
+from kenari.gateway.sinks import Sink, Source
+
+
+class Inlet(Protocol):
+    """What an attempt needs of a sink."""
+
+    @property
+    def exchange(self) -> Exchange:
+        """The client's side."""
+        ...
+
+    def attach(self, source: Source | None) -> None:
+        """From now on this call feeds the sink."""
+        ...
+
+    def put(self, events: list[Event], last: bool = False) -> None:
+        """The next events."""
+        ...
+
+
+class Race:
+    """The source of a sink while two attempts run. `won` is called once, with the lane of the winner, before its first
+    events go out."""
+
+    def __init__(self, sink: Sink, won: Callable[["Lane"], None]) -> None:
+        self._sink, self._won = sink, won
+        self._lanes: list[Lane] = []
+        self.winner: Lane | None = None
+
+    def lane(self) -> "Lane":
+        """A place in the race."""
+        lane = Lane(self, self._sink)
+        self._lanes.append(lane)
+        return lane
+
+    def attach(self) -> None:
+        """The race feeds the sink while nobody has won."""
+        if self.winner is None:
+            self._sink.attach(self)
+
+    def claim(self, lane: "Lane") -> bool:
+        """Whether this lane feeds the sink: the first one that asks wins, and the others are broken off."""
+        if self.winner is None:
+            self.winner = lane
+            self._won(lane)
+            self._sink.attach(lane.source)
+            for other in self._lanes:
+                if other is not lane and other.source is not None:
+                    other.source.leave()
+        return self.winner is lane
+
+    def leave(self) -> None:
+        """The client has gone: all of them are broken off."""
+        for lane in self._lanes:
+            if lane.source is not None:
+                lane.source.leave()
+
+    def pause(self) -> None:
+        """The client reads too slowly."""
+        for lane in self._lanes:
+            if lane.source is not None:
+                lane.source.pause()
+
+    def resume(self) -> None:
+        """The client reads again."""
+        for lane in self._lanes:
+            if lane.source is not None:
+                lane.source.resume()
+
+
+class Lane:
+    """What one of the attempts sees of the sink."""
+
+    def __init__(self, race: Race, sink: Sink) -> None:
+        self._race, self._sink = race, sink
+        self.source: Source | None = None
+
+    @property
+    def exchange(self) -> Exchange:
+        """The client's side."""
+        return self._sink.exchange
+
+    def attach(self, source: Source | None) -> None:
+        """An attempt begins, or is over."""
+        self.source = source
+        if source is not None:
+            self._race.attach()
+        elif self._race.winner is self:
+            self._sink.attach(None)
+
+    def put(self, events: list[Event], last: bool = False) -> None:
+        """Content: whoever has it first wins."""
+        if self._race.claim(self):
+            self._sink.put(events, last)
