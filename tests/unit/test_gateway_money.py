@@ -86,7 +86,7 @@ def test_a4_errors_after_admission_say_it_too_and_the_bootstrap_key_never() -> N
     rig, _ = paid(GOOD, caller=caller, balance=0)
     assert b"x-ratelimit-remaining-requests: 4" in rig.ask("chat").extra_headers
     rig = Rig(GOOD)
-    assert rig.ask("chat").extra_headers == b""
+    assert b"ratelimit" not in rig.ask("chat").extra_headers
 
 
 def test_a4_the_times_of_the_headers() -> None:

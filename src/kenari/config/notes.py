@@ -1,7 +1,7 @@
-"""What `kenari check` says beside the configuration: settings without an effect yet, and what is worth knowing."""
+"""What `kenari check` says beside the configuration: what is worth knowing."""
 
 from kenari.config.builtin import SCRIPTED, SCRIPTED_MODEL
-from kenari.config.settings import Config, ServerSettings
+from kenari.config.settings import Config
 from kenari.providers.rows import ROWS
 
 _KEY_ENV = {row.base_url: row.key_env for row in ROWS.values() if row.key_env}
@@ -9,7 +9,7 @@ _KEY_ENV = {row.base_url: row.key_env for row in ROWS.values() if row.key_env}
 
 def notes_on(config: Config) -> tuple[str, ...]:
     """The notes, in the order of the configuration."""
-    return (*_on_providers(config), *_on_models(config), *_without_effect(config))
+    return (*_on_providers(config), *_on_models(config), *_on_store(config))
 
 
 def _on_providers(config: Config) -> list[str]:
@@ -29,21 +29,10 @@ def _on_models(config: Config) -> list[str]:
     unpriced = [model.id for model in own if model.price is None]
     if unpriced:
         notes.append(f"models without a price serve keys without limits only: {', '.join(unpriced)}")
-    if len(unpriced) < len(own):
-        notes.append("models.*.price: there is no bill yet; only the bootstrap key exists")
-    if any(model.access == "subscribers" for model in own):
-        notes.append('models.*.access = "subscribers": there are no plans yet')
     return notes
 
 
-def _without_effect(config: Config) -> list[str]:
-    notes: list[str] = []
-    if not config.store_url.startswith("sqlite:"):
-        notes.append("store.url: secrets that kenari makes lie in the current folder, for there is no file of a store")
-    if config.limits_url != Config().limits_url:
-        notes.append("limits.url: there are no limits yet")
-    if config.server.admin_listen != ServerSettings().admin_listen:
-        notes.append("server.admin_listen: the management API is not served yet")
-    if config.admin_token:
-        notes.append("KENARI_ADMIN_TOKEN: the management API is not served yet")
-    return notes
+def _on_store(config: Config) -> list[str]:
+    if config.store_url.startswith("sqlite:"):
+        return []
+    return ["store.url: secrets that kenari makes lie in the current folder, for there is no file of a store"]

@@ -224,7 +224,7 @@ class Run:
         ms = (self.now() - one.began) * 1000
         fee = services.own.fee if one.candidate.own else 0
         if lost:
-            leg = Leg(one.candidate.id, attempt.usage, "hedged", ms, billed=False)
+            leg = Leg(one.candidate.id, attempt.gate.usage or Usage(), "hedged", ms, billed=False)
         else:
             leg = leg_of(one.candidate.id, attempt, not one.fitted.stream, ms, fee)
         line.legs = [*line.legs, leg]
