@@ -11,6 +11,7 @@ from kenari.core.fold import Reply
 from kenari.core.ids import Sealed, SealedPiece, cache_key
 from kenari.core.ports import Exchange, Leg, Line, Outgoing
 from kenari.core.request import Notice, Request
+from kenari.core.usage import Usage
 from kenari.dialects.base import Answer, Dialect, Proof
 from kenari.dialects.fit import fit
 from kenari.gateway.attempt import Attempt
