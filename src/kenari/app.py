@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import hmac
 import logging
 import secrets
 import signal
@@ -16,6 +17,10 @@ from kenari.config import Config, ServerSettings
 from kenari.core.ids import Envelopes, derive_key
 from kenari.demo.server import DemoModel, start_demo
 from kenari.demo.welcome import welcome
+from kenari.doors.admin.door import MAX_BODY, AdminDoor
+from kenari.doors.admin.guard import Guard
+from kenari.doors.admin.services import Management
+from kenari.doors.admin.values import Money
 from kenari.doors.edge import Edge
 from kenari.doors.limits import EdgeLimits
 from kenari.doors.listeners import listen, server_context
@@ -24,11 +29,14 @@ from kenari.gateway.serve import Gateway
 from kenari.gateway.services import Services
 from kenari.gateway.ticker import Ticker
 from kenari.keeper.books import LogBooks
-from kenari.keeper.secrets import first_key, root_secret
+from kenari.keeper.metrics import MeteredBooks, Metrics
+from kenari.keeper.secrets import admin_token, first_key, root_secret
 from kenari.keys.bootstrap import OPERATOR, BootstrapKeys
-from kenari.providers.base import Provider
+from kenari.keys.secrets import make_key
+from kenari.providers.base import VERSION, Provider
 from kenari.upstream.http import HttpUpstream
 from kenari.upstream.scripted import ScriptedUpstream
+from kenari.wire.address import is_loopback
 
 try:
     from uvloop import new_event_loop
@@ -96,11 +104,14 @@ class Server:
         self._http = HttpUpstream()
         keys = BootstrapKeys({self._key: OPERATOR})
         catalog = Catalog(config.models, {name: route.models for name, route in config.routes.items()})
+        self._started = time.time()
+        names = frozenset(_served_names(config))
+        self._metrics = Metrics(config.currency, VERSION, lambda name: name if name in names else "other", self._gauges)
         services = Services(
             catalog=catalog,
             providers=config.providers,
             keys=keys,
-            books=self._books,
+            books=MeteredBooks(self._books, self._metrics),
             upstreams={"http": self._http, "https": self._http, "scripted": ScriptedUpstream()},
             ticker=self._ticker,
             envelopes=Envelopes(derive_key(root, "envelopes")),
@@ -113,6 +124,7 @@ class Server:
         door = PublicDoor(gateway, keys, catalog, settings.cors_origins, lambda: not self._draining)
         limits = EdgeLimits(max_body=settings.max_body, trusted_proxies=settings.trusted_proxies)
         self._edge = Edge(door.serve, door.refuse, limits)
+        self._admin = self._admin_edge(folder, root) if settings.admin_listen else None
 
     async def run(self) -> int:
         """Listen, serve, drain, end."""
@@ -125,17 +137,69 @@ class Server:
         gc.set_threshold(50_000, 20, 50)  # requests leave few cycles; collecting after each 700 objects only costs
         address = await listen(self._edge, settings.listen, tls)
         self._welcome(settings, address)
+        await self._listen_admin(settings.admin_listen)
         await stop.wait()
         self._draining = True
         self._edge.drain()
         if not await self._edge.wait_closed(settings.drain):
             _log.warning("some requests did not end within drain and were broken off")
         self._edge.close()
+        if self._admin is not None:
+            self._admin.close()
         await asyncio.sleep(0)  # what was broken off leaves its lines
         self._ticker.close()
         self._http.close()
         self._books.flush()
         return 0
+
+    def _admin_edge(self, folder: Path, root: bytes) -> Edge:
+        """The admin port's end: the management API and /metrics (A3)."""
+        config, loop = self._config, asyncio.get_running_loop()
+        token = admin_token(config.admin_token, folder, secrets.token_bytes(32))
+        keys = derive_key(root, "keys")
+
+        def mint() -> tuple[str, bytes]:
+            secret = make_key(secrets.token_bytes(32))
+            return secret, hmac.digest(keys, secret.encode(), "sha256")
+
+        house = Management(
+            store=None,
+            money=Money(config.currency, 2),
+            mint=mint,
+            now=time.time,
+            started=self._started,
+            version=VERSION,
+            gauges=self._gauges,
+            models=lambda: len(config.models),
+        )
+        guard = Guard(token, loop.time, asyncio.sleep, self._report_guess)
+        door = AdminDoor(house, guard, self._metrics.render, is_loopback(config.server.admin_listen))
+        return Edge(door.serve, door.refuse, EdgeLimits(max_body=MAX_BODY))
+
+    async def _listen_admin(self, address: str) -> None:
+        """Open the admin port. The default one may be taken by another kenari: that one is no reason not to serve."""
+        if self._admin is None:
+            return
+        try:
+            listening = await listen(self._admin, address)
+        except OSError as error:
+            if address != ServerSettings().admin_listen:
+                raise OSError(f"[server] admin_listen {address}: {error.strerror or error}") from error
+            _log.warning("the management api is not served: %s is in use. set [server] admin_listen", address)
+            return
+        _say(f"management api: {listening} (its token: kenari admin token)")
+
+    async def _report_guess(self, peer: str, count: int) -> None:
+        _log.warning("%d wrong management tokens came from %s", count, peer)
+
+    def _gauges(self) -> dict[str, float]:
+        """What metrics and the status say beside what is counted."""
+        return {
+            "in_flight": self._edge.in_flight,
+            "connections": len(self._edge.connections),
+            "workers": 1,
+            "uptime_seconds": round(time.time() - self._started, 3),
+        }
 
     def _signalled(self, stop: asyncio.Event) -> None:
         """The first signal drains, the second one ends at once."""
@@ -148,6 +212,12 @@ class Server:
         scheme = "https" if settings.tls_cert else "http"
         base = address if address.startswith("unix:") else f"{scheme}://{address}"
         _say(welcome(base, self._key if self._key_made else None, list(self._config.models)).rstrip("\n"))
+
+
+def _served_names(config: Config) -> list[str]:
+    """Every name that a model is asked for by."""
+    aliases = [alias for model in config.models.values() for alias in model.aliases]
+    return [*config.models, *aliases, *config.routes]
 
 
 def store_folder(url: str) -> Path:

@@ -1,8 +1,9 @@
 """What `kenari check` says beside the configuration: settings without an effect yet, and what is worth knowing."""
 
 from kenari.config.builtin import SCRIPTED, SCRIPTED_MODEL
-from kenari.config.settings import Config, ServerSettings
+from kenari.config.settings import Config
 from kenari.providers.rows import ROWS
+from kenari.wire.address import is_loopback
 
 _KEY_ENV = {row.base_url: row.key_env for row in ROWS.values() if row.key_env}
 
@@ -49,8 +50,8 @@ def _without_effect(config: Config) -> list[str]:
         notes.append("limits.url: there are no limits yet")
     if (config.currency, config.enforce) != (Config().currency, Config().enforce):
         notes.append("[billing]: there is no bill yet")
-    if config.server.admin_listen != ServerSettings().admin_listen:
-        notes.append("server.admin_listen: the management API is not served yet")
-    if config.admin_token:
-        notes.append("KENARI_ADMIN_TOKEN: the management API is not served yet")
+    if config.server.admin_listen and not is_loopback(config.server.admin_listen):
+        notes.append(
+            "server.admin_listen: the management API speaks plain HTTP and is reached from other machines there"
+        )
     return notes

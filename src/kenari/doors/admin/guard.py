@@ -106,17 +106,6 @@ def source_of(peer: str) -> str:
     return str(ipaddress.ip_network((address, 64), strict=False))
 
 
-def is_loopback(listen: str) -> bool:
-    """Whether an address to listen on is reached from this machine only."""
-    if listen.startswith("unix:"):
-        return True
-    host = listen.rpartition(":")[0].strip("[]")
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def _digest(token: bytes) -> bytes:
     return hashlib.sha256(token).digest()
 
