@@ -135,16 +135,22 @@ class Metrics(Collector):
 
 
 class MeteredBooks:
-    """Books with their lines counted. Nothing else passes through here: `reserve` and `note` are the inner ones."""
+    """Books with their lines counted: a tap on `settle`."""
 
     def __init__(self, books: Books, metrics: Metrics) -> None:
-        self._settle, self._count = books.settle, metrics.count
-        self.reserve: Callable[[Reservation], Awaitable[Hold]] = books.reserve
-        self.note: Callable[[Hold, int], None] = books.note
+        self._books, self._count = books, metrics.count
+
+    def reserve(self, reservation: Reservation) -> Awaitable[Hold]:
+        """The inner books' wait, as it is."""
+        return self._books.reserve(reservation)
+
+    def note(self, hold: Hold, charge: int) -> None:
+        """What the request would cost if it ended now."""
+        self._books.note(hold, charge)
 
     def settle(self, hold: Hold | None, line: Line) -> None:
         """Settle, then count: what the books still put into the line is counted too."""
-        self._settle(hold, line)
+        self._books.settle(hold, line)
         self._count(line)
 
 
