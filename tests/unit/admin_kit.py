@@ -6,8 +6,13 @@ import hashlib
 import json
 import os
 from collections.abc import AsyncGenerator
+from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
+from kenari.core.caller import Caller
+from kenari.core.ports import Leg, Line, Reservation
+from kenari.core.usage import Usage
 from kenari.doors.admin.door import MAX_BODY, AdminDoor
 from kenari.doors.admin.guard import Guard
 from kenari.doors.admin.services import Management
@@ -17,10 +22,78 @@ from kenari.doors.limits import EdgeLimits
 from kenari.doors.listeners import listen
 from kenari.keeper.metrics import Metrics
 from kenari.keys.secrets import make_key
-from kenari.store.store import Store
+from kenari.ledger.chain import Seals
+from kenari.ledger.lines import bill_of, encode_body
+from kenari.ledger.price import make_price
+from kenari.store.records import Settlement
+from kenari.store.store import Store, StoreSettings
 
 TOKEN = "ka-a-token-for-tests"
 NOW = 1_780_000_000.0
+
+
+PRICE = make_price("1", "2", "0.1", "1.25")
+
+
+class Clock:
+    """A time that tests set."""
+
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@contextlib.asynccontextmanager
+async def kept(folder: Path, clock: Clock | None = None, zone: str = "UTC") -> AsyncGenerator[Store]:
+    """A real store on SQLite."""
+    settings = StoreSettings(url=f"sqlite:///{folder}/kenari.db", time_zone=zone)
+    store = Store(settings, Seals(bytes(32)), clock or Clock(), os.urandom)
+    await store.start()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def bill(store: Store, account: str, key: str, request: str, at: float = NOW) -> int:
+    """A request that was admitted and is settled; its charge. One target failed before content, the next answered."""
+    caller = Caller(account=account, key=key)
+    hold = await store.reserve(Reservation(id=request, caller=caller, model="m", amount=10**6, price=PRICE), "node")
+    usage = Usage(fresh=25, cache_read=75, cache_write_5m=4, output=5, reasoning=2)
+    line = Line(
+        id=request,
+        account=account,
+        key=key,
+        model="m",
+        target="p/x",
+        client_format="messages",
+        provider_format="chat",
+        stream=True,
+        status=200,
+        ending="done",
+        usage=usage,
+        legs=[Leg("p/a", Usage(), "upstream_error", 3.0, billed=False), Leg("p/x", usage, "ok", 900.5)],
+        first_content_ms=120.25,
+        duration_ms=950.5,
+        price=PRICE,
+    )
+    written = bill_of(line, hold, at)
+    await store.settle(
+        Settlement(
+            id=request,
+            account=account,
+            key=key,
+            model="m",
+            time=at,
+            status=200,
+            usage=usage,
+            charge=written.charge,
+            body=encode_body(written),
+        )
+    )
+    return written.charge
 
 
 def mint() -> tuple[str, bytes]:
@@ -80,7 +153,13 @@ class Admin:
 
 @contextlib.asynccontextmanager
 async def admin_port(
-    store: Store | None, *, currency: str = "USD", digits: int = 2, open_metrics: bool = False, pace: float = 0.0
+    store: Store | None,
+    *,
+    currency: str = "USD",
+    digits: int = 2,
+    open_metrics: bool = False,
+    pace: float = 0.0,
+    zone: str = "UTC",
 ) -> AsyncGenerator[Admin]:
     """The admin door on a free port of the loopback. `pace` times the delays of wrong tokens really pass."""
     metrics = Metrics(currency, "0.0.0", lambda name: name, lambda: {"in_flight": 2.0})
@@ -101,6 +180,7 @@ async def admin_port(
         started=NOW,
         version="0.0.0",
         gauges=lambda: {"in_flight": 2.0},
+        zone=ZoneInfo(zone),
     )
     guard = Guard(TOKEN, asyncio.get_running_loop().time, sleep, report)
     door = AdminDoor(house, guard, metrics.render, open_metrics)

@@ -4,10 +4,11 @@ from typing import Any
 
 from msgspec import UNSET
 
-from kenari.core.caller import Budget, Rates
+from kenari.core.caller import Budget, Caller, Rates
 from kenari.core.errors import bad_request
 from kenari.doors.admin.bodies import (
     AccountBody,
+    AccountDetail,
     AccountList,
     AccountNew,
     AccountPatch,
@@ -15,14 +16,12 @@ from kenari.doors.admin.bodies import (
     CreditNew,
     LimitsBody,
     Page,
+    SpentBody,
 )
 from kenari.doors.admin.services import Management
 from kenari.doors.admin.table import Asked, Route
 from kenari.doors.admin.values import Money, stamp, stamp_or_none, units
-from kenari.store.records import Account, AccountChange, NewAccount
-
-LARGEST_BALANCE = 9 * 10**18
-"""In 1e-9 currency units: what a 64-bit integer holds, with room for what is under way."""
+from kenari.store.records import Account, AccountChange, NewAccount, Spent
 
 
 async def create_account(house: Management, asked: Asked) -> AccountBody:
@@ -46,9 +45,12 @@ async def list_accounts(house: Management, asked: Asked) -> AccountList:
     return AccountList([account_body(one, house.money) for one in found[: page.limit]], more)
 
 
-async def show_account(house: Management, asked: Asked) -> AccountBody:
-    """One account."""
-    return account_body(await house.kept().account(asked.path["id"]), house.money)
+async def show_account(house: Management, asked: Asked) -> AccountDetail:
+    """One account, with what was spent of its budget."""
+    store = house.kept()
+    account = await store.account(asked.path["id"])
+    _, spent = await store.spent(Caller(account=account.id, key="", account_budget=account.budget))
+    return AccountDetail(spent=spent_body(spent, house.money), **_fields(account, house.money))
 
 
 async def change_account(house: Management, asked: Asked) -> AccountBody:
@@ -67,29 +69,31 @@ async def change_account(house: Management, asked: Asked) -> AccountBody:
 async def add_credit(house: Management, asked: Asked) -> AccountBody:
     """Give credit, or take it back."""
     body: CreditNew = asked.body
-    amount, store = units(body.amount, "amount"), house.kept()
+    amount = units(body.amount, "amount")
     if amount == 0:
         raise bad_request("amount: must not be zero", "amount")
-    before = await store.account(asked.path["id"])
-    if abs(before.balance + amount) > LARGEST_BALANCE:
-        raise bad_request("amount: the balance would be larger than can be kept", "amount")
-    return account_body(await store.add_credit(before.id, amount, body.note, actor=asked.actor), house.money)
+    account = await house.kept().add_credit(asked.path["id"], amount, body.note, actor=asked.actor)
+    return account_body(account, house.money)
 
 
 def account_body(account: Account, money: Money) -> AccountBody:
     """An account as it is shown."""
-    return AccountBody(
-        id=account.id,
-        name=account.name,
-        plan=account.plan,
-        currency=money.currency,
-        balance=money.show(account.balance),
-        reserved=money.show(account.reserved),
-        budget=budget_body(account.budget, money),
-        limits=limits_body(account.rates),
-        created_at=stamp(account.created_at),
-        closed_at=stamp_or_none(account.closed_at),
-    )
+    return AccountBody(**_fields(account, money))
+
+
+def _fields(account: Account, money: Money) -> dict[str, Any]:
+    return {
+        "id": account.id,
+        "name": account.name,
+        "plan": account.plan,
+        "currency": money.currency,
+        "balance": money.show(account.balance),
+        "reserved": money.show(account.reserved),
+        "budget": budget_body(account.budget, money),
+        "limits": limits_body(account.rates),
+        "created_at": stamp(account.created_at),
+        "closed_at": stamp_or_none(account.closed_at),
+    }
 
 
 def budget_of(body: Any) -> Budget | None:
@@ -105,6 +109,14 @@ def rates_of(body: Any) -> Rates:
 def budget_body(budget: Budget | None, money: Money) -> BudgetBody | None:
     """A budget as it is shown."""
     return None if budget is None else BudgetBody(amount=money.show(budget.amount), window=budget.window)
+
+
+def spent_body(spent: Spent | None, money: Money) -> SpentBody | None:
+    """How a budget stands, as it is shown."""
+    if spent is None:
+        return None
+    since = stamp(spent.started) if spent.started else None
+    return SpentBody(amount=money.show(spent.amount), reserved=money.show(spent.reserved), since=since)
 
 
 def limits_body(rates: Rates) -> LimitsBody:
@@ -134,8 +146,8 @@ ROUTES = (
         method="GET",
         path="/accounts/{id}",
         act=show_account,
-        summary="Show an account with its balance and what is reserved of it",
-        answer=AccountBody,
+        summary="Show an account with its balance, what is reserved of it, and what was spent of its budget",
+        answer=AccountDetail,
         errors=("not_found",),
     ),
     Route(

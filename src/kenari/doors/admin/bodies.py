@@ -157,6 +157,20 @@ class AccountBody(msgspec.Struct, kw_only=True):
     closed_at: str | None
 
 
+class SpentBody(msgspec.Struct, kw_only=True):
+    """How a budget stands: spent and set aside in the window that began at `since` (null: there is only one)."""
+
+    amount: str
+    reserved: str
+    since: str | None
+
+
+class AccountDetail(AccountBody):
+    """An account with what was spent of its budget; null where it has none."""
+
+    spent: SpentBody | None
+
+
 class SecretBody(msgspec.Struct, kw_only=True):
     """A live secret of a key, without what it is."""
 
@@ -181,8 +195,9 @@ class KeyBody(msgspec.Struct, kw_only=True):
 
 
 class KeyDetail(KeyBody):
-    """A key with its live secrets, the newest first."""
+    """A key with what was spent of its budget, and its live secrets, the newest first."""
 
+    spent: SpentBody | None
     secrets: list[SecretBody]
 
 
@@ -201,8 +216,51 @@ class TokenCounts(msgspec.Struct, kw_only=True):
     output: int
 
 
+class LineTokens(TokenCounts):
+    """Tokens of a bill line. `cache_write_1h` is within `cache_write`, `reasoning` within `output`."""
+
+    cache_write_1h: int
+    reasoning: int
+
+
+class LegBody(msgspec.Struct, kw_only=True):
+    """One call of a provider: `outcome` is `ok` or a code, `fee` what it costs beside its tokens."""
+
+    target: str
+    outcome: str
+    tokens: LineTokens
+    estimated: bool
+    billed: bool
+    fee: str
+    ms: float
+
+
+class PriceBody(msgspec.Struct, kw_only=True):
+    """Prices per million tokens."""
+
+    input: str
+    output: str
+    cache_read: str
+    cache_write: str
+    cache_write_1h: str
+
+
+class ArithmeticBody(msgspec.Struct, kw_only=True):
+    """How the charge came about: tokens times prices over the billed legs in 1e-15 units of the currency, and fees."""
+
+    products_1e15: str
+    fees: str
+
+
+class TimingsBody(msgspec.Struct, kw_only=True):
+    """Milliseconds from the request."""
+
+    first_content_ms: float | None
+    duration_ms: float
+
+
 class RequestBody(msgspec.Struct, kw_only=True):
-    """The bill line of one request. `arithmetic` says how the charge came about."""
+    """The bill line of one request. `reserved` is what was set aside before the provider was called."""
 
     id: str
     time: str
@@ -210,14 +268,23 @@ class RequestBody(msgspec.Struct, kw_only=True):
     key: str
     model: str
     target: str
+    client_format: str
+    provider_format: str
+    stream: bool
     status: int
-    reason: str
     code: str
-    tokens: TokenCounts
+    reason: str
+    attempts: int
+    tokens: LineTokens
     estimated: bool
+    price_version: str | None
+    price: PriceBody | None
+    arithmetic: ArithmeticBody
     charge: str
     currency: str
-    detail: dict[str, Any]
+    reserved: str
+    legs: list[LegBody]
+    timings: TimingsBody | None
 
 
 class UsageBody(msgspec.Struct, kw_only=True, omit_defaults=True):

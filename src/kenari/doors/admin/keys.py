@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from kenari.core.caller import Scope
-from kenari.doors.admin.accounts import budget_body, budget_of, limits_body, rates_of
+from kenari.core.caller import Caller, Scope
+from kenari.doors.admin.accounts import budget_body, budget_of, limits_body, rates_of, spent_body
 from kenari.doors.admin.bodies import (
     KeyBody,
     KeyDetail,
@@ -56,7 +56,8 @@ async def show_key(house: Management, asked: Asked) -> KeyDetail:
         SecretBody(created_at=stamp(one.created_at), expires_at=stamp_or_none(one.expires_at))
         for one in await store.secrets(key.id)
     ]
-    return KeyDetail(secrets=secrets, **_fields(key, house.money))
+    spent, _ = await store.spent(Caller(account=key.account, key=key.id, budget=key.budget))
+    return KeyDetail(secrets=secrets, spent=spent_body(spent, house.money), **_fields(key, house.money))
 
 
 async def change_key(house: Management, asked: Asked) -> KeyBody:

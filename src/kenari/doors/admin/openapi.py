@@ -7,7 +7,7 @@ import msgspec
 
 from kenari.core.errors import KINDS
 from kenari.doors.admin.bodies import ErrorBody
-from kenari.doors.admin.table import PREFIX, Route
+from kenari.doors.admin.table import ID, PREFIX, Route
 from kenari.wire import jsonx
 
 _TEMPLATE = "#/components/schemas/{name}"
@@ -48,7 +48,7 @@ def document(routes: Sequence[Route], version: str) -> dict[str, Any]:
 
 def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
     parameters: list[dict[str, Any]] = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "pattern": ID}}
         for name in route.names
     ]
     if route.query is not None:

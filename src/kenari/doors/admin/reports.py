@@ -1,6 +1,8 @@
 """What was used, what it cost, who changed what, and how the node does."""
 
-from typing import Any, cast
+from typing import cast
+
+import msgspec
 
 from kenari.core.errors import KenariError
 from kenari.doors.admin.bodies import (
@@ -19,6 +21,7 @@ from kenari.doors.admin.bodies import (
 from kenari.doors.admin.services import Management
 from kenari.doors.admin.table import Asked, Route
 from kenari.doors.admin.values import Money, shown, stamp, unix_of
+from kenari.ledger.lines import public_bill, read_bill
 from kenari.store.records import BillLine, Grouping, StoreDown, UsageSum
 from kenari.wire import jsonx
 
@@ -31,7 +34,7 @@ async def list_requests(house: Management, asked: Asked) -> RequestList:
     page: RequestPage = asked.query
     found = await house.kept().requests(page.account, page.key, page.limit + 1, page.before)
     more = found[page.limit - 1].id if len(found) > page.limit else None
-    return RequestList([request_body(line, house.money) for line in found[: page.limit]], more)
+    return RequestList([request_body(line, house) for line in found[: page.limit]], more)
 
 
 async def show_request(house: Management, asked: Asked) -> RequestBody:
@@ -42,7 +45,7 @@ async def show_request(house: Management, asked: Asked) -> RequestBody:
         raise KenariError(
             "not_found", f"there is no bill line of {shown(request)}. it comes when the request has ended"
         )
-    return request_body(line, house.money)
+    return request_body(line, house)
 
 
 async def sum_usage(house: Management, asked: Asked) -> UsageList:
@@ -93,25 +96,11 @@ async def show_status(house: Management, asked: Asked) -> StatusBody:
     )
 
 
-def request_body(line: BillLine, money: Money) -> RequestBody:
+def request_body(line: BillLine, house: Management) -> RequestBody:
     """A bill line as it is shown."""
-    detail: dict[str, Any] = jsonx.value(line.body)
-    tokens = detail.pop("tokens", {})
-    return RequestBody(
-        id=line.id,
-        time=stamp(line.time),
-        account=line.account,
-        key=line.key,
-        model=line.model,
-        target=detail.pop("target", ""),
-        status=line.status,
-        reason=detail.pop("reason", ""),
-        code=detail.pop("code", ""),
-        tokens=TokenCounts(**{name: tokens.get(name, 0) for name in TokenCounts.__struct_fields__}),
-        estimated=detail.pop("estimated", False),
-        charge=money.show(line.charge),
-        currency=money.currency,
-        detail=detail,
+    shown_line = public_bill(read_bill(line.body), house.money.digits)
+    return msgspec.convert(
+        shown_line | {"time": stamp(line.time), "currency": house.money.currency}, RequestBody, from_attributes=True
     )
 
 
@@ -136,6 +125,7 @@ ROUTES = (
         summary="List bill lines, the newest first",
         query=RequestPage,
         answer=RequestList,
+        errors=("not_found",),
     ),
     Route(
         method="GET",

@@ -7,6 +7,8 @@ from typing import Any, TypeAlias
 import msgspec
 
 PREFIX = "/admin/v1"
+ID = "^[A-Za-z0-9_.:-]{1,200}$"
+"""What a name in a path may look like; what looks otherwise is nowhere."""
 _NAME = re.compile(r"\{([a-z_]+)\}")
 
 
@@ -50,7 +52,7 @@ class RouteTable:
         self.routes = tuple(routes)
         self._paths: dict[str, tuple[re.Pattern[str], dict[str, Route]]] = {}
         for route in routes:
-            pattern = re.compile(_NAME.sub(r"(?P<\1>[^/]+)", PREFIX + route.path))
+            pattern = re.compile(_NAME.sub(rf"(?P<\1>{ID[1:-1]})", PREFIX + route.path))
             self._paths.setdefault(route.path, (pattern, {}))[1][route.method] = route
 
     def find(self, path: str) -> tuple[Mapping[str, Route], dict[str, str]] | None:

@@ -165,11 +165,11 @@ class Money:
     """How amounts of the one currency are shown: with its own digits, and as many more as a number has."""
 
     def __init__(self, currency: str, digits: int) -> None:
-        self.currency, self._digits = currency, digits
+        self.currency, self.digits = currency, digits
 
     def show(self, amount: int) -> str:
         """Units of 1e-9 as a decimal string."""
-        return format_amount(amount, self._digits)
+        return format_amount(amount, self.digits)
 
 
 def read_body(kind: type[T], body: bytes) -> T:
