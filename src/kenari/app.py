@@ -1,19 +1,23 @@
 """The composition root: the only file that knows every room. It starts kenari, keeps it running and ends it."""
 
 import asyncio
+import contextlib
 import gc
-import hmac
 import logging
 import secrets
 import signal
+import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import msgspec
 
 from kenari.catalog.models import Catalog, Model, TargetRef
 from kenari.config import Config, ServerSettings
+from kenari.core.currency import currency_digits
 from kenari.core.ids import Envelopes, derive_key
 from kenari.demo.server import DemoModel, start_demo
 from kenari.demo.welcome import welcome
@@ -29,11 +33,16 @@ from kenari.gateway.serve import Gateway
 from kenari.gateway.services import Services
 from kenari.gateway.ticker import Ticker
 from kenari.keeper.books import LogBooks
-from kenari.keeper.metrics import MeteredBooks, Metrics
+from kenari.keeper.ledger_books import BooksSettings, StoreBooks
+from kenari.keeper.metrics import Metrics
 from kenari.keeper.secrets import admin_token, first_key, root_secret
+from kenari.keeper.spool import Spool
 from kenari.keys.bootstrap import OPERATOR, BootstrapKeys
 from kenari.keys.secrets import make_key
+from kenari.ledger.chain import Seals
 from kenari.providers.base import VERSION, Provider
+from kenari.store.records import Conflict, StoreDown
+from kenari.store.store import Store, StoreSettings
 from kenari.upstream.http import HttpUpstream
 from kenari.upstream.scripted import ScriptedUpstream
 from kenari.wire.address import is_loopback
@@ -44,6 +53,7 @@ except ImportError:  # a platform without uvloop: the stock loop serves too, slo
     from asyncio import new_event_loop
 
 _log = logging.getLogger("kenari")
+SPOOL_FILE = "kenari.spool"
 DEMO_MODEL = "smollm2-135m:free"
 
 
@@ -67,6 +77,9 @@ async def _serve(config: Config, demo: bool) -> int:
         return await Server(config).run()
     except OSError as error:
         _say(f"kenari cannot start: {error.strerror or error}")
+        return 1
+    except (Conflict, StoreDown) as error:
+        _say(f"kenari cannot start: {error}")
         return 1
     finally:
         if model is not None:
@@ -99,19 +112,23 @@ class Server:
         folder = store_folder(config.store_url)
         root = root_secret(config.secret, folder, secrets.token_bytes(32))
         self._key, self._key_made = first_key(config.bootstrap_key, folder, secrets.token_bytes(32))
-        self._books = LogBooks(settings.log, time.time, loop.call_later)
+        self._started = time.time()
+        self._folder = folder
+        self._metrics = Metrics(config.currency, VERSION, label_of(config), self._gauges)
+        log = LogBooks(settings.log, time.time, loop.call_later, tap=self._metrics.count)
+        self._store = make_store(config, root)
+        self._ledger = None if self._store is None else make_books(config, self._store, log, folder)
+        self._books = log if self._ledger is None else self._ledger
+        self._log = log
         self._ticker = Ticker(loop, tick_seconds(config))
         self._http = HttpUpstream()
         keys = BootstrapKeys({self._key: OPERATOR})
         catalog = Catalog(config.models, {name: route.models for name, route in config.routes.items()})
-        self._started = time.time()
-        names = frozenset(_served_names(config))
-        self._metrics = Metrics(config.currency, VERSION, lambda name: name if name in names else "other", self._gauges)
         services = Services(
             catalog=catalog,
             providers=config.providers,
             keys=keys,
-            books=MeteredBooks(self._books, self._metrics),
+            books=self._books,
             upstreams={"http": self._http, "https": self._http, "scripted": ScriptedUpstream()},
             ticker=self._ticker,
             envelopes=Envelopes(derive_key(root, "envelopes")),
@@ -124,7 +141,7 @@ class Server:
         door = PublicDoor(gateway, keys, catalog, settings.cors_origins, lambda: not self._draining)
         limits = EdgeLimits(max_body=settings.max_body, trusted_proxies=settings.trusted_proxies)
         self._edge = Edge(door.serve, door.refuse, limits)
-        self._admin = self._admin_edge(folder, root) if settings.admin_listen else None
+        self._admin = self._admin_edge(root) if settings.admin_listen else None
 
     async def run(self) -> int:
         """Listen, serve, drain, end."""
@@ -133,6 +150,8 @@ class Server:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._signalled, stop)
         tls = server_context(settings.tls_cert, settings.tls_key) if settings.tls_cert else None
+        if self._ledger is not None:
+            await self._ledger.start(patient=not self._config.store_url.startswith("sqlite:"))
         gc.freeze()  # what is here now stays: the collector need not look at it again
         gc.set_threshold(50_000, 20, 50)  # requests leave few cycles; collecting after each 700 objects only costs
         address = await listen(self._edge, settings.listen, tls)
@@ -149,30 +168,32 @@ class Server:
         await asyncio.sleep(0)  # what was broken off leaves its lines
         self._ticker.close()
         self._http.close()
-        self._books.flush()
+        if self._ledger is not None:
+            await self._ledger.close()
+        self._log.flush()
         return 0
 
-    def _admin_edge(self, folder: Path, root: bytes) -> Edge:
+    def _admin_edge(self, root: bytes) -> Edge:
         """The admin port's end: the management API and /metrics (A3)."""
-        config, loop = self._config, asyncio.get_running_loop()
-        token = admin_token(config.admin_token, folder, secrets.token_bytes(32))
-        keys = derive_key(root, "keys")
+        config, key = self._config, derive_key(root, "keys")
+        token = admin_token(config.admin_token, self._folder, secrets.token_bytes(32))
 
         def mint() -> tuple[str, bytes]:
             secret = make_key(secrets.token_bytes(32))
-            return secret, hmac.digest(keys, secret.encode(), "sha256")
+            return secret, fingerprint(key, secret.encode())
 
         house = Management(
-            store=None,
-            money=Money(config.currency, 2),
+            store=self._store,
+            money=Money(config.currency, currency_digits(config.currency)),
             mint=mint,
             now=time.time,
             started=self._started,
             version=VERSION,
             gauges=self._gauges,
             models=lambda: len(config.models),
+            zone=ZoneInfo(config.time_zone),
         )
-        guard = Guard(token, loop.time, asyncio.sleep, self._report_guess)
+        guard = Guard(token, asyncio.get_running_loop().time, asyncio.sleep, self._report_guess)
         door = AdminDoor(house, guard, self._metrics.render, is_loopback(config.server.admin_listen))
         return Edge(door.serve, door.refuse, EdgeLimits(max_body=MAX_BODY))
 
@@ -190,16 +211,30 @@ class Server:
         _say(f"management api: {listening} (its token: kenari admin token)")
 
     async def _report_guess(self, peer: str, count: int) -> None:
+        """Wrong management tokens: in the log, and in the audit log when the store is there."""
         _log.warning("%d wrong management tokens came from %s", count, peer)
+        if self._store is not None:
+            with contextlib.suppress(StoreDown):
+                await self._store.audit(f"peer:{peer}", "token.refused", "admin", b'{"count":%d}' % count)
 
     def _gauges(self) -> dict[str, float]:
         """What metrics and the status say beside what is counted."""
-        return {
+        gauges: dict[str, float] = {
             "in_flight": self._edge.in_flight,
             "connections": len(self._edge.connections),
             "workers": 1,
             "uptime_seconds": round(time.time() - self._started, 3),
         }
+        if self._store is not None and self._ledger is not None:
+            spool = self._folder / SPOOL_FILE
+            gauges |= {
+                "store_up": self._ledger.outage is None,
+                "store_queue": self._store.waiting,
+                "store_slowest_seconds": round(self._store.slowest, 6),
+                "open_holds": self._ledger.open_requests,
+                "spool_bytes": spool.stat().st_size if spool.exists() else 0,
+            }
+        return gauges
 
     def _signalled(self, stop: asyncio.Event) -> None:
         """The first signal drains, the second one ends at once."""
@@ -214,10 +249,43 @@ class Server:
         _say(welcome(base, self._key if self._key_made else None, list(self._config.models)).rstrip("\n"))
 
 
-def _served_names(config: Config) -> list[str]:
-    """Every name that a model is asked for by."""
+def label_of(config: Config) -> Callable[[str], str]:
+    """The name that metrics count a model under: its own when it is served by that name."""
     aliases = [alias for model in config.models.values() for alias in model.aliases]
-    return [*config.models, *aliases, *config.routes]
+    names = frozenset([*config.models, *aliases, *config.routes])
+    return lambda name: name if name in names else "other"
+
+
+def make_store(config: Config, root: bytes) -> Store | None:
+    """The configured store, not started yet; None for `none:`."""
+    if config.store_url == "none:":
+        return None
+    settings = StoreSettings(
+        url=config.store_url,
+        node=node_name(config),
+        currency=config.currency,
+        time_zone=config.time_zone,
+        enforce=config.enforce,
+        sync=config.store_sync,
+    )
+    return Store(settings, Seals(derive_key(root, "ledger")), time.time, secrets.token_bytes)
+
+
+def make_books(config: Config, store: Store, log: LogBooks, folder: Path) -> StoreBooks:
+    """The books over a store; what it cannot take waits in a spool beside the secret."""
+    settings = BooksSettings(
+        node=node_name(config),
+        offline_allowance=config.offline_allowance,
+        enforce=config.enforce,
+        retention=config.retention,
+    )
+    spool = Spool(folder / SPOOL_FILE, sync=config.store_sync == "full")
+    return StoreBooks(store, log, spool, settings, time.time)
+
+
+def node_name(config: Config) -> str:
+    """The name of this process among those that share a store: configured, else where it listens on which host."""
+    return config.store_node or f"{socket.gethostname()}:{config.server.listen}".replace("/", "_")
 
 
 def store_folder(url: str) -> Path:

@@ -1,19 +1,16 @@
 """What is counted of requests, and how it is shown to Prometheus."""
 
+import io
 import tracemalloc
-from collections.abc import Awaitable
 
 import pytest
-from edge_kit import run
 from prometheus_client.parser import text_string_to_metric_families
 
-from kenari.core.caller import Caller
-from kenari.core.ports import Hold, Leg, Line, Reservation
+from kenari.core.ports import Leg, Line
 from kenari.core.usage import Usage
 from kenari.keeper import metrics as rules
-from kenari.keeper.metrics import MeteredBooks, Metrics
-
-CALLER = Caller(account="acc_1", key="key_1")
+from kenari.keeper.books import LogBooks
+from kenari.keeper.metrics import Metrics
 
 
 def line(model: str = "m", **more: object) -> Line:
@@ -142,40 +139,13 @@ def test_the_format_follows_what_a_scraper_accepts() -> None:
     assert kind.startswith(b"text/plain")
 
 
-class Ledger:
-    """Books that work the charge out while they settle."""
-
-    def __init__(self) -> None:
-        self.settled: list[str] = []
-        self.notes: list[int] = []
-
-    def reserve(self, reservation: Reservation) -> Awaitable[Hold]:
-        async def hold() -> Hold:
-            return Hold(reservation.id, reservation.caller, 5)
-
-        return hold()
-
-    def note(self, hold: Hold, charge: int) -> None:
-        self.notes.append(charge)
-
-    def settle(self, hold: Hold | None, line: Line) -> None:
-        self.settled.append(line.id)
-        line.charge = 7
-
-
-def test_books_are_metered_behind_their_back() -> None:
-    async def main() -> None:
-        ledger, metrics = Ledger(), make()
-        books = MeteredBooks(ledger, metrics)
-        hold = await books.reserve(Reservation(id="a", caller=CALLER, model="m"))
-        books.note(hold, 3)
-        books.settle(hold, line(charge=0))
-        assert hold.amount == 5
-        assert ledger.notes == [3]
-        assert ledger.settled == ["0" * 16]
-        assert samples(metrics)["kenari_charged_total{currency=USD,model=m}"] == pytest.approx(7e-9)
-
-    run(main())
+def test_the_books_log_is_tapped() -> None:
+    """Whatever is logged is counted: requests of this process, of workers, and those that crashed."""
+    metrics, out = make(), io.StringIO()
+    books = LogBooks("json", lambda: 0.0, lambda delay, call: call(), out, metrics.count)
+    books.settle(None, line(ending="crashed"))
+    assert samples(metrics)["kenari_requests_total{format=chat,model=m,reason=crashed,status=200}"] == 1
+    assert out.getvalue().count("\n") == 1
 
 
 def test_counting_keeps_nothing_of_a_request() -> None:

@@ -1,11 +1,11 @@
 """What is counted of all requests, and how Prometheus reads it.
 
-Counting is plain additions in dictionaries, once for each request when its line is settled; the exposition is made only
+Counting is plain additions in dictionaries, once for each line that is logged (`LogBooks` has a tap); the exposition is made only
 when it is asked for.
 """
 
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
 from prometheus_client import CollectorRegistry
@@ -14,7 +14,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
-from kenari.core.ports import Books, Hold, Line, Reservation
+from kenari.core.ports import Line
 from kenari.core.price import UNIT
 
 Gauges: TypeAlias = Mapping[str, float]
@@ -30,7 +30,9 @@ GAUGES = {
     "keys_loaded": "Keys in memory.",
     "store_queue": "Operations that wait for the store's writer.",
     "store_up": "1 while the store answers, 0 while it does not.",
-    "spool_lines": "Lines of the bill that wait on local disk for the store.",
+    "store_slowest_seconds": "Seconds of the slowest batch of the store so far.",
+    "open_holds": "Requests that are admitted and not settled.",
+    "spool_bytes": "Bytes of what waits on local disk for the store.",
     "limits_fallback": "1 while limits hold per process because the shared ones cannot be reached.",
     "workers": "Processes that serve.",
     "uptime_seconds": "Seconds since the start.",
@@ -132,26 +134,6 @@ class Metrics(Collector):
         info = GaugeMetricFamily("kenari_info", "Always 1; the version stands in the label.", labels=["version"])
         info.add_metric([self._version], 1)
         yield info
-
-
-class MeteredBooks:
-    """Books with their lines counted: a tap on `settle`."""
-
-    def __init__(self, books: Books, metrics: Metrics) -> None:
-        self._books, self._count = books, metrics.count
-
-    def reserve(self, reservation: Reservation) -> Awaitable[Hold]:
-        """The inner books' wait, as it is."""
-        return self._books.reserve(reservation)
-
-    def note(self, hold: Hold, charge: int) -> None:
-        """What the request would cost if it ended now."""
-        self._books.note(hold, charge)
-
-    def settle(self, hold: Hold | None, line: Line) -> None:
-        """Settle, then count: what the books still put into the line is counted too."""
-        self._books.settle(hold, line)
-        self._count(line)
 
 
 def _spread(family: dict[str, _Spread], model: str, buckets: tuple[float, ...], value: float) -> None:
