@@ -38,7 +38,7 @@ from kenari.keeper.metrics import Metrics
 from kenari.keeper.secrets import admin_token, first_key, root_secret
 from kenari.keeper.spool import Spool
 from kenari.keys.bootstrap import OPERATOR, BootstrapKeys
-from kenari.keys.secrets import make_key
+from kenari.keys.secrets import fingerprint, make_key
 from kenari.ledger.chain import Seals
 from kenari.providers.base import VERSION, Provider
 from kenari.store.records import Conflict, StoreDown

@@ -21,6 +21,7 @@ KINDS: dict[str, Kind] = {
     "budget_exceeded": Kind(402, "insufficient_quota", "billing_error", False),
     "subscribers_only": Kind(403, "permission_error", "permission_error", False),
     "model_not_allowed": Kind(403, "permission_error", "permission_error", False),
+    "not_allowed": Kind(403, "permission_error", "permission_error", False),
     "model_not_found": Kind(404, "invalid_request_error", "not_found_error", False),
     "not_found": Kind(404, "invalid_request_error", "not_found_error", False),
     "method_not_allowed": Kind(405, "invalid_request_error", "invalid_request_error", None),
