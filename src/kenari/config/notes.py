@@ -30,8 +30,6 @@ def _on_models(config: Config) -> list[str]:
     unpriced = [model.id for model in own if model.price is None]
     if unpriced:
         notes.append(f"models without a price serve keys without limits only: {', '.join(unpriced)}")
-    if len(unpriced) < len(own):
-        notes.append("models.*.price: there is no bill yet; only the bootstrap key exists")
     if any(model.access == "subscribers" for model in own):
         notes.append('models.*.access = "subscribers": there are no plans yet')
     silent = [model.id for model in own if model.kind != "chat"]

@@ -18,7 +18,8 @@ from kenari.store.accounts import Changes
 from kenari.store.chain import Chain
 from kenari.store.database import Broken, Database, Refused
 from kenari.store.lane import Done, Job, Lane
-from kenari.store.money import Adopt, Batch, Move, Release, Reserve, Settle, Terms
+from kenari.store.money import Batch
+from kenari.store.moves import Adopt, Move, Release, Reserve, Settle, Terms
 from kenari.store.records import (
     Account,
     AccountChange,
