@@ -44,11 +44,9 @@ def _without_effect(config: Config) -> list[str]:
     if any(route.policy != "order" or set(route.weights) != {1} for route in config.routes.values()):
         notes.append("routes.*: models are tried in order, whatever the policy and the weights")
     if not config.store_url.startswith("sqlite:"):
-        notes.append("store.url: nothing is stored yet; secrets that kenari makes lie in the current folder")
+        notes.append("store.url: secrets that kenari makes lie in the current folder, for there is no file of a store")
     if config.limits_url != Config().limits_url:
         notes.append("limits.url: there are no limits yet")
-    if (config.currency, config.enforce) != (Config().currency, Config().enforce):
-        notes.append("[billing]: there is no bill yet")
     if config.server.admin_listen != ServerSettings().admin_listen:
         notes.append("server.admin_listen: the management API is not served yet")
     if config.admin_token:

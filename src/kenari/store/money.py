@@ -109,7 +109,7 @@ class Batch:
         self._new_repeats: dict[tuple[str, str], tuple[str, str]] = {}
         self._freed: list[tuple[str, str]] = []
         self.prices: dict[str, Price] = {}
-        """Prices that this batch saw; who knows that they are stored takes them out."""
+        """The prices of this batch, stored when it is committed."""
 
     def run(self, moves: Sequence[Move], known_prices: set[str]) -> list[Outcome]:
         """Work the moves out in their order and write what changed. Raises Broken or Refused with nothing done."""
@@ -197,6 +197,8 @@ class Batch:
 
     def _reserve(self, move: Reserve) -> Hold:
         wanted, caller = move.reservation, move.reservation.caller
+        if wanted.id in self._holds:
+            raise KenariError("internal_error", "two requests have one id. send the request again; tell the operator")
         self._check_repeat(wanted)
         granted = wanted.amount
         if not caller.unlimited:
@@ -321,6 +323,8 @@ class Batch:
                 standing.balance += amount
                 standing.moved += amount
             self._spend(settlement)
+        if settlement.price is not None:
+            self.prices[settlement.price.version] = settlement.price
         usage = settlement.usage
         self._entries.append(
             NewEntry(

@@ -6,7 +6,6 @@ import importlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
-from zoneinfo import ZoneInfo
 
 import msgspec
 
@@ -14,11 +13,12 @@ from kenari.core.caller import Caller
 from kenari.core.entries import Sealing
 from kenari.core.errors import KenariError
 from kenari.core.ports import Hold, Reservation
+from kenari.core.windows import zone_of
 from kenari.store.accounts import Changes
 from kenari.store.chain import Chain
 from kenari.store.database import Broken, Database, Refused
 from kenari.store.lane import Done, Job, Lane
-from kenari.store.money import Adopt, Batch, Move, Outcome, Release, Reserve, Settle, Terms
+from kenari.store.money import Adopt, Batch, Move, Release, Reserve, Settle, Terms
 from kenari.store.records import (
     Account,
     AccountChange,
@@ -86,7 +86,7 @@ class Store:
         entropy: Callable[[int], bytes],
     ) -> None:
         self.settings = settings
-        self._zone = ZoneInfo(settings.time_zone)
+        self._zone = zone_of(settings.time_zone)
         self._terms = Terms(enforce=settings.enforce, zone=self._zone)
         self._now, self._entropy, self._sealing = now, entropy, sealing
         self._chain = Chain(settings.node, sealing)
@@ -297,7 +297,9 @@ class Store:
         if not jobs:
             return []
         try:
-            outcomes = self._transaction(lambda: self._run_batch([job.what for job in jobs]))
+            batch = Batch(self._database, self._chain, self._terms, self._now())
+            outcomes = self._transaction(lambda: batch.run([job.what for job in jobs], self._prices))
+            self._prices |= batch.prices.keys()
         except Refused as error:
             if len(jobs) == 1:
                 return [(jobs[0].future, None, error)]
@@ -306,9 +308,6 @@ class Store:
             (job.future, None, outcome) if isinstance(outcome, KenariError) else (job.future, outcome, None)
             for job, outcome in zip(jobs, outcomes, strict=True)
         ]
-
-    def _run_batch(self, moves: list[Move]) -> list[Outcome]:
-        return Batch(self._database, self._chain, self._terms, self._now()).run(moves, self._prices)
 
     def _alone(self, job: Job[Any], change: _Change) -> "tuple[asyncio.Future[Any], Any, BaseException | None]":
         try:
