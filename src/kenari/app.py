@@ -29,16 +29,23 @@ from kenari.doors.edge import Edge
 from kenari.doors.limits import EdgeLimits
 from kenari.doors.listeners import listen, server_context
 from kenari.doors.public import PublicDoor
+from kenari.gateway.prices import pricing
 from kenari.gateway.serve import Gateway
 from kenari.gateway.services import Services
 from kenari.gateway.ticker import Ticker
+from kenari.gateway.vocabulary import Vocabularies
 from kenari.keeper.books import LogBooks
+from kenari.keeper.caller_records import CallerRecords
+from kenari.keeper.key_refresh import KeyRefresh
 from kenari.keeper.ledger_books import BooksSettings, StoreBooks
 from kenari.keeper.metrics import Metrics
 from kenari.keeper.secrets import admin_token, first_key, root_secret
 from kenari.keeper.spool import Spool
 from kenari.keys.bootstrap import OPERATOR, BootstrapKeys
+from kenari.keys.place import limits_at
 from kenari.keys.secrets import fingerprint, make_key
+from kenari.keys.stored import StoredKeys
+from kenari.keys.valkey import ValkeyLimits
 from kenari.ledger.chain import Seals
 from kenari.providers.base import VERSION, Provider
 from kenari.store.records import Conflict, StoreDown
@@ -122,7 +129,9 @@ class Server:
         self._log = log
         self._ticker = Ticker(loop, tick_seconds(config))
         self._http = HttpUpstream()
-        keys = BootstrapKeys({self._key: OPERATOR})
+        keys = StoredKeys(derive_key(root, "keys"), time.time, BootstrapKeys({self._key: OPERATOR}))
+        self._refresh = None if self._store is None else KeyRefresh(self._store, keys)
+        self._limits = limits_at(config.limits_url, node_name(config), loop.time)
         catalog = Catalog(config.models, {name: route.models for name, route in config.routes.items()})
         services = Services(
             catalog=catalog,
@@ -135,10 +144,15 @@ class Server:
             cache_key=derive_key(root, "cache keys"),
             keepalive=settings.keepalive,
             noop_after=settings.noop_after,
+            limits=self._limits,
+            pricing=pricing(config.currency, config.enforce),
+            counter=Vocabularies() if Vocabularies.there() else None,
         )
         gateway = Gateway(services)
         self._draining = False
         door = PublicDoor(gateway, keys, catalog, settings.cors_origins, lambda: not self._draining)
+        if self._store is not None:
+            door.records = CallerRecords(self._store, config.currency, currency_digits(config.currency))
         limits = EdgeLimits(max_body=settings.max_body, trusted_proxies=settings.trusted_proxies)
         self._edge = Edge(door.serve, door.refuse, limits)
         self._admin = self._admin_edge(root) if settings.admin_listen else None
@@ -151,7 +165,12 @@ class Server:
             asyncio.get_running_loop().add_signal_handler(number, self._signalled, stop)
         tls = server_context(settings.tls_cert, settings.tls_key) if settings.tls_cert else None
         if self._ledger is not None:
-            await self._ledger.start(patient=not self._config.store_url.startswith("sqlite:"))
+            patient = not self._config.store_url.startswith("sqlite:")
+            await self._ledger.start(patient)
+            if self._refresh is not None:
+                await self._refresh.start(patient)
+        if isinstance(self._limits, ValkeyLimits):
+            await self._limits.start()
         gc.freeze()  # what is here now stays: the collector need not look at it again
         gc.set_threshold(50_000, 20, 50)  # requests leave few cycles; collecting after each 700 objects only costs
         address = await listen(self._edge, settings.listen, tls)
@@ -168,6 +187,10 @@ class Server:
         await asyncio.sleep(0)  # what was broken off leaves its lines
         self._ticker.close()
         self._http.close()
+        if self._refresh is not None:
+            await self._refresh.close()
+        if isinstance(self._limits, ValkeyLimits):
+            await self._limits.close()
         if self._ledger is not None:
             await self._ledger.close()
         self._log.flush()

@@ -188,7 +188,36 @@ SEEDS = [
     ),
     Seed("S107", "doors/public.py", 'raise KenariError("not_found"', 'raise KenariError("bad_request"'),
     Seed("D24", "doors/public.py", 'and b"upgrade" in exchange.headers', "and False"),
-    Seed("M4", "gateway/serve.py", "(number or estimate_prompt(request))", "(number or 0)"),
+    Seed("M4", "gateway/serve.py", "if not number:", "if number == 0:"),
+    # -- keys, limits, money
+    Seed("A2", "keys/scopes.py", 'if pattern.endswith("*") else name == pattern', 'if pattern.endswith("*") else True'),
+    Seed("A1", "keys/stored.py", "self._secrets.get(fingerprint(self._hmac_key, secret))", "self._secrets.get(secret)"),
+    Seed("A4", "gateway/rates.py", "{name}: {rate.remaining}", "{name}: {rate.limit}"),
+    Seed("D25", "keys/limits.py", "SAME_BODY = 20", "SAME_BODY = 2000"),
+    Seed("S174 S17", "keys/memory.py", "if worst is not None:", "if worst is None:"),
+    Seed("S163 F8", "gateway/serve.py", "least=quote.least if quote else 0,", "least=0,"),
+    Seed("F8", "gateway/quote.py", "request.max_output = max(1, cap)", "request.max_output = None"),
+    Seed("F8", "gateway/attempt.py", "tally is not None and tally.over and", "tally is None and"),
+    Seed(
+        "F9", "gateway/serve.py", "if price is None and pricing.enforce:", "if price is None and not pricing.enforce:"
+    ),
+    Seed("U5 U6", "gateway/legs.py", "billed = said or", "billed = True or"),
+    Seed("U3", "gateway/estimate.py", "output=said if missing_output else usage.output,", "output=usage.output,"),
+    Seed("F7", "gateway/legs.py", "(plain or attempt.began)", "attempt.began"),
+    Seed(
+        "U7 S162",
+        "gateway/serve.py",
+        "line.price = asked.price\n        if quote",
+        "line.price = None\n        if quote",
+    ),
+    Seed(
+        "S161",
+        "gateway/serve.py",
+        "line.charge = self._services.pricing.charge(line.legs, line.price)",
+        "line.charge = 0",
+    ),
+    Seed("F14", "gateway/repeats.py", "if shared.body_digest != body:", "if False:"),
+    Seed("F14", "gateway/repeats.py", 'client.write(b"".join(self._sent or ()))', "pass"),
     Seed(
         "S14",
         "wire/sse.py",
