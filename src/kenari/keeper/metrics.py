@@ -34,6 +34,7 @@ GAUGES = {
     "open_holds": "Requests that are admitted and not settled.",
     "spool_bytes": "Bytes of what waits on local disk for the store.",
     "limits_fallback": "1 while limits hold per process because the shared ones cannot be reached.",
+    "limits_fallbacks": "Requests that were counted per process because of that.",
     "workers": "Processes that serve.",
     "uptime_seconds": "Seconds since the start.",
 }

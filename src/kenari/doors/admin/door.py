@@ -72,6 +72,8 @@ class AdminDoor:
             if route is None:
                 raise KenariError("method_not_allowed", f"{shown(exchange.path)} takes {_words(methods)} only")
             answer = await route.act(self._house, _read(route, exchange, actor, names))
+            if route.method != "GET":
+                await self._house.spread()
             exchange.answer(route.status, id_lines(exchange.id) + JSON + _PRIVATE, jsonx.encode(answer))
         except KenariError as error:
             self._refuse(exchange, error, allowed if error.code == "method_not_allowed" else b"")
