@@ -198,12 +198,10 @@ SEEDS = [
     Seed("S163 F8", "gateway/serve.py", "least=quote.least if quote else 0,", "least=0,"),
     Seed("F8", "gateway/quote.py", "request.max_output = max(1, cap)", "request.max_output = None"),
     Seed("F8", "gateway/attempt.py", "tally is not None and tally.over and", "tally is None and"),
-    Seed(
-        "F9", "gateway/serve.py", "if price is None and pricing.enforce:", "if price is None and not pricing.enforce:"
-    ),
-    Seed("U5 U6", "gateway/legs.py", "billed = said or", "billed = True or"),
+    Seed("F9", "gateway/admission.py", "if price is None and services", "if price == 0 and services"),
+    Seed("U5 U6", "gateway/billing.py", "billed = said or", "billed = True or"),
     Seed("U3", "gateway/estimate.py", "output=said if missing_output else usage.output,", "output=usage.output,"),
-    Seed("F7", "gateway/legs.py", "(plain or attempt.began)", "attempt.began"),
+    Seed("F7", "gateway/billing.py", "(plain or attempt.began)", "attempt.began"),
     Seed(
         "U7 S162",
         "gateway/serve.py",

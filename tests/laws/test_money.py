@@ -9,7 +9,7 @@ from money_kit import PRICE, PaidBooks, paid, told
 from kenari.core.ports import Line
 from kenari.core.profile import Profile
 from kenari.core.usage import Usage
-from kenari.gateway.legs import billed_usage
+from kenari.gateway.billing import billed_usage
 from kenari.ledger.price import charge
 
 ALWAYS = Profile(stream_always=True)

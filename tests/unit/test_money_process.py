@@ -89,6 +89,11 @@ def account_of(folder: Path, account: str) -> Account:
     return with_store(folder, act)
 
 
+def together(pool: ThreadPoolExecutor, count: int, one: Callable[[int], int]) -> list[int]:
+    """The statuses of so many requests that are sent at once."""
+    return list(pool.map(one, range(count)))
+
+
 def ask(gateway: Gateway, secret: str, model: str = "paid", **more: Any) -> Any:
     body = {"model": model, "messages": [{"role": "user", "content": "hi"}], **more}
     return gateway.call("/v1/chat/completions", body, key=secret)
@@ -101,7 +106,7 @@ def test_a_hundred_at_once_on_a_balance_for_ten(tmp_path: Path) -> None:
     with scripted_provider(plays) as provider:
         config = config_of(provider.base_url("chat"), tmp_path)
         with running_gateway(config, env={"KENARI_SECRET": ROOT}) as gateway, ThreadPoolExecutor(25) as pool:
-            answers = list(pool.map(lambda at: ask(gateway, secret, max_tokens=97, seed=at).status, range(100)))
+            answers = together(pool, 100, lambda at: ask(gateway, secret, max_tokens=97, seed=at).status)
             left = gateway.call("/v1/credits", method="GET", key=secret).json()
     assert (answers.count(200), answers.count(402)) == (10, 90)
     assert left["available"] == "0.00"
@@ -140,7 +145,7 @@ def test_limits_in_valkey_hold_for_a_process(tmp_path: Path) -> None:
     with ValkeyServer() as server, scripted_provider(PLAYS) as provider:
         config = config_of(provider.base_url("chat"), tmp_path, f"valkey://127.0.0.1:{server.port}/0")
         with running_gateway(config, env={"KENARI_SECRET": ROOT}) as gateway, ThreadPoolExecutor(8) as pool:
-            each = list(pool.map(lambda at: ask(gateway, secret, seed=at).status, range(40)))
+            each = together(pool, 40, lambda at: ask(gateway, secret, seed=at).status)
     assert (each.count(200), each.count(429)) == (12, 28)
 
 
