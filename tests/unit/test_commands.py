@@ -17,6 +17,10 @@ from kenari.commands.management import UnixConnection, fields, table
 from kenari.keys.secrets import well_formed
 
 START_SECONDS = 60.0
+PROVIDER_KEY = "sk-a-secret-of-the-provider"
+PROVIDERS = {"demo": {"dialect": "chat", "base_url": "scripted:", "api_key": PROVIDER_KEY}}
+PRICE = {"input": "1", "output": "2", "cache_read": "0.1", "cache_write": "1.25"}
+MODELS = {"m": {"targets": ["demo/scripted"], "price": PRICE, "max_output_tokens": 4096}}
 
 
 class Running:
@@ -26,7 +30,9 @@ class Running:
         self.folder = folder
         server = {"listen": f"unix:{folder}/public.sock", "admin_listen": f"unix:{folder}/admin.sock"}
         (folder / "kenari.toml").write_text(
-            config_text({}, {}, **server).replace('listen = "127.0.0.1:0"\nadmin_listen = "127.0.0.1:0"\n', "")
+            config_text(PROVIDERS, MODELS, **server).replace(
+                'listen = "127.0.0.1:0"\nadmin_listen = "127.0.0.1:0"\n', ""
+            )
         )
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith("KENARI_")}
         self.log = (folder / "log").open("wb")
@@ -108,6 +114,69 @@ def test_a_person_manages_accounts_and_keys_in_a_shell(server: Running) -> None:
     assert KEY not in (server.folder / "log").read_text()
 
 
+def ask(server: Running, key: str, body: dict[str, Any], query: str = "") -> tuple[int, str, dict[str, Any]]:
+    """A request on the public port: status, request id, answer."""
+    connection = UnixConnection(str(server.folder / "public.sock"))
+    headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
+    connection.request("POST", f"/v1/chat/completions{query}", json.dumps(body), headers)
+    answer = connection.getresponse()
+    content = json.loads(answer.read())
+    connection.close()
+    return answer.status, answer.headers["x-request-id"], content
+
+
+def scrape(server: Running) -> str:
+    """The exposition, which a loopback port gives without a token (F11)."""
+    connection = UnixConnection(str(server.folder / "admin.sock"))
+    connection.request("GET", "/metrics")
+    answer = connection.getresponse()
+    assert answer.status == 200
+    text = answer.read().decode()
+    connection.close()
+    return text
+
+
+def test_from_a_key_to_the_bill_and_no_secret_on_the_way(call: Any, server: Running) -> None:
+    """A made key opens at once, its request is billed, summed up and counted, a revoked one is refused at once. No
+    secret is in the log, the metrics, an error or a file, but those that hold one secret each."""
+    account = call("accounts", "create", "payer", "--credit", "1", "--json")["id"]
+    made = call("keys", "create", account, "k", "--json")
+    key, secret = made["id"], made["secret"]
+    words = {"model": "m", "messages": [{"role": "user", "content": "Name three colours."}]}
+    status, request, answer = ask(server, secret, words, query=f"?key={secret}")
+    assert status == 200, answer
+    usage = answer["usage"]
+    charge = usage["prompt_tokens"] * 1000 + usage["completion_tokens"] * 2000
+    sums = call("usage", "--by", "model,key", "--key", key, "--json")["data"]
+    assert [(one["model"], one["key"], one["requests"]) for one in sums] == [("m", key, 1)]
+    assert sums[0]["tokens"]["output"] == usage["completion_tokens"]
+    assert float(sums[0]["charge"]) == pytest.approx(charge / 10**9)
+    assert float(call("accounts", "show", account, "--json")["balance"]) == pytest.approx(1 - charge / 10**9)
+    text = scrape(server)
+    assert 'kenari_requests_total{format="chat",model="m",reason="done",status="200"} 1.0' in text
+    assert "kenari_store_up 1.0" in text
+    assert "kenari_spool_bytes 0.0" in text
+    rotated = call("keys", "rotate", key, "--json")["secret"]
+    assert ask(server, rotated, words)[0] == 200
+    call("keys", "revoke", key)
+    status, _, refused = ask(server, secret, words)
+    assert (status, refused["error"]["code"]) == (401, "invalid_api_key")
+    text = scrape(server)
+    assert 'kenari_errors_total{code="invalid_api_key"} 1.0' in text
+    token = (server.folder / "kenari.admin").read_text().strip()
+    root = (server.folder / "kenari.secret").read_text().strip()
+    log = (server.folder / "log").read_text()
+    assert request in log
+    files = {path.name: path.read_bytes() for path in server.folder.iterdir() if path.is_file()}
+    assert key.encode() in b"".join(files.values())
+    for hidden in (secret, rotated, token, root, PROVIDER_KEY, KEY):
+        assert hidden not in log
+        assert hidden not in text
+        assert hidden not in str(refused)
+        holders = {name for name, content in files.items() if hidden.encode() in content}
+        assert holders <= {"kenari.admin", "kenari.secret", "kenari.toml"}, holders
+
+
 def test_accounts(call: Any) -> None:
     one = call("accounts", "create", "crew", "--plan", "pro", "--budget", "5/week", "--rpm", "3", "--json")
     assert (one["plan"], one["budget"], one["limits"]["rpm"]) == ("pro", {"amount": "5.00", "window": "week"}, 3)
@@ -144,7 +213,7 @@ def test_keys(call: Any) -> None:
 def test_usage(call: Any) -> None:
     text = call("usage", "--by", "account,model", "--from", "2026-11-01")
     assert text.splitlines()[0].endswith("CHARGE USD")
-    assert call("usage", "--json") == {"data": [], "currency": "USD"}
+    assert call("usage", "--account", "acc_none", "--json") == {"data": [], "currency": "USD"}
 
 
 @pytest.mark.parametrize(
