@@ -17,9 +17,10 @@ BUILT = (
     _span("S", 1, 176) - {"S52", "S116"}  # kenari's own server tools
     | (_span("D", 1, 27) - {"D10", "D13"})
     | _span("R", 1, 3)
-    | (_span("U", 1, 7) - {"U4"})
+    | _span("U", 1, 7)
     | _span("E", 1, 8)
     | _span("F", 1, 9)
+    | {"A3", "F10", "F11"}
     | {"F12", "F13", "F14", "M1", "M4", "A1", "A2", "A4"}
 )
 """What stands in the contract and needs no routes and no server tools."""

@@ -224,4 +224,31 @@ SEEDS = [
     ),
     Seed("S20 S63", MSG + "encode.py", '"type":"text_delta"', '"type":"delta"'),
     Seed("S84", RSP + "encode.py", '"response.reasoning_summary_text.done"', '"response.reasoning_text.done"'),
+    # -- the admin port
+    Seed("A3", "doors/admin/door.py", "actor = await self._guard.admit(exchange)", 'actor = ""'),
+    Seed("A3", "doors/admin/guard.py", "if hmac.compare_digest(_digest(token), self._digest):", "if token:"),
+    Seed(
+        "F11",
+        "doors/admin/door.py",
+        "if exchange.path == METRICS_PATH and self._open_metrics:",
+        "if not exchange.body:",
+    ),
+    Seed(
+        "F11",
+        "keeper/secrets.py",
+        "load_or_make(folder / ADMIN_FILE, (ADMIN_PREFIX + made).encode())",
+        "(made.encode(), 1)",
+    ),
+    Seed(
+        "F10",
+        "keeper/secrets.py",
+        'return load_or_make(folder / "kenari.secret", entropy.hex().encode())[0]',
+        "return entropy",
+    ),
+    Seed(
+        "U4",
+        "doors/admin/values.py",
+        "return format_amount(amount, self.digits)",
+        "return format_amount(amount // 10**7 * 10**7, self.digits)",
+    ),
 ]
