@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import logging
-import random
 import secrets
 import signal
 import socket
@@ -13,8 +12,10 @@ from pathlib import Path
 
 import msgspec
 
+from kenari.admin_port import AdminParts, AdminPort, label_of
 from kenari.catalog.models import Catalog, Model, TargetRef
 from kenari.config import Config, ServerSettings
+from kenari.core.currency import currency_digits
 from kenari.core.ids import Envelopes, derive_key
 from kenari.demo.server import DemoModel, start_demo
 from kenari.demo.welcome import welcome
@@ -22,19 +23,24 @@ from kenari.doors.edge import Edge
 from kenari.doors.limits import EdgeLimits
 from kenari.doors.listeners import listen, server_context
 from kenari.doors.public import PublicDoor
-from kenari.gateway.pins import MemoryPins
-from kenari.gateway.routing import Routing
+from kenari.gateway.prices import pricing
 from kenari.gateway.serve import Gateway
 from kenari.gateway.services import Services
 from kenari.gateway.ticker import Ticker
+from kenari.gateway.vocabulary import Vocabularies
 from kenari.keeper.books import LogBooks
+from kenari.keeper.caller_records import CallerRecords
+from kenari.keeper.key_refresh import KeyRefresh
 from kenari.keeper.ledger_books import BooksSettings, StoreBooks
-from kenari.keeper.pins import ValkeyPins
+from kenari.keeper.metrics import Metrics
 from kenari.keeper.secrets import first_key, root_secret
 from kenari.keeper.spool import Spool
 from kenari.keys.bootstrap import OPERATOR, BootstrapKeys
+from kenari.keys.place import limits_at
+from kenari.keys.stored import StoredKeys
+from kenari.keys.valkey import ValkeyLimits
 from kenari.ledger.chain import Seals
-from kenari.providers.base import Provider
+from kenari.providers.base import VERSION, Provider
 from kenari.store.records import Conflict, StoreDown
 from kenari.store.store import Store, StoreSettings
 from kenari.upstream.http import HttpUpstream
@@ -46,6 +52,7 @@ except ImportError:  # a platform without uvloop: the stock loop serves too, slo
     from asyncio import new_event_loop
 
 _log = logging.getLogger("kenari")
+SPOOL_FILE = "kenari.spool"
 DEMO_MODEL = "smollm2-135m:free"
 
 
@@ -104,19 +111,21 @@ class Server:
         folder = store_folder(config.store_url)
         root = root_secret(config.secret, folder, secrets.token_bytes(32))
         self._key, self._key_made = first_key(config.bootstrap_key, folder, secrets.token_bytes(32))
-        log = LogBooks(settings.log, time.time, loop.call_later)
+        self._started = time.time()
+        self._folder = folder
+        self._metrics = Metrics(config.currency, VERSION, label_of(config), self._gauges)
+        log = LogBooks(settings.log, time.time, loop.call_later, tap=self._metrics.count)
         self._store = make_store(config, root)
         self._ledger = None if self._store is None else make_books(config, self._store, log, folder)
         self._books = log if self._ledger is None else self._ledger
         self._log = log
         self._ticker = Ticker(loop, tick_seconds(config))
         self._http = HttpUpstream()
-        keys = BootstrapKeys({self._key: OPERATOR})
-        catalog = Catalog(config.models, config.routes)
-        self._pins = ValkeyPins(config.limits_url, loop.time) if config.limits_url.startswith("valkey:") else None
-        pins = self._pins or MemoryPins(loop.time)
+        keys = self._keys = StoredKeys(derive_key(root, "keys"), time.time, BootstrapKeys({self._key: OPERATOR}))
+        self._refresh = None if self._store is None else KeyRefresh(self._store, keys)
+        self._limits = limits_at(config.limits_url, node_name(config), loop.time)
+        catalog = Catalog(config.models, {name: route.models for name, route in config.routes.items()})
         services = Services(
-            routing=Routing(loop.time, pins, derive_key(root, "pins"), random.Random(secrets.randbits(128))),
             catalog=catalog,
             providers=config.providers,
             keys=keys,
@@ -127,14 +136,27 @@ class Server:
             cache_key=derive_key(root, "cache keys"),
             keepalive=settings.keepalive,
             noop_after=settings.noop_after,
-            deadline=settings.deadline,
-            show_target=settings.show_target,
+            limits=self._limits,
+            pricing=pricing(config.currency, config.enforce),
+            counter=Vocabularies() if Vocabularies.there() else None,
         )
         gateway = Gateway(services)
         self._draining = False
         door = PublicDoor(gateway, keys, catalog, settings.cors_origins, lambda: not self._draining)
+        if self._store is not None:
+            door.records = CallerRecords(self._store, config.currency, currency_digits(config.currency))
         limits = EdgeLimits(max_body=settings.max_body, trusted_proxies=settings.trusted_proxies)
         self._edge = Edge(door.serve, door.refuse, limits)
+        parts = AdminParts(
+            config=config,
+            root=root,
+            folder=folder,
+            store=self._store,
+            metrics=self._metrics,
+            gauges=self._gauges,
+            changed=None if self._refresh is None else self._refresh.refresh,
+        )
+        self._admin = AdminPort(parts, _say)
 
     async def run(self) -> int:
         """Listen, serve, drain, end."""
@@ -144,26 +166,57 @@ class Server:
             asyncio.get_running_loop().add_signal_handler(number, self._signalled, stop)
         tls = server_context(settings.tls_cert, settings.tls_key) if settings.tls_cert else None
         if self._ledger is not None:
-            await self._ledger.start(patient=not self._config.store_url.startswith("sqlite:"))
+            patient = not self._config.store_url.startswith("sqlite:")
+            await self._ledger.start(patient)
+            if self._refresh is not None:
+                await self._refresh.start(patient)
+        if isinstance(self._limits, ValkeyLimits):
+            await self._limits.start()
         gc.freeze()  # what is here now stays: the collector need not look at it again
         gc.set_threshold(50_000, 20, 50)  # requests leave few cycles; collecting after each 700 objects only costs
         address = await listen(self._edge, settings.listen, tls)
         self._welcome(settings, address)
+        await self._admin.open()
         await stop.wait()
         self._draining = True
         self._edge.drain()
         if not await self._edge.wait_closed(settings.drain):
             _log.warning("some requests did not end within drain and were broken off")
         self._edge.close()
+        self._admin.close()
         await asyncio.sleep(0)  # what was broken off leaves its lines
         self._ticker.close()
         self._http.close()
+        if self._refresh is not None:
+            await self._refresh.close()
+        if isinstance(self._limits, ValkeyLimits):
+            await self._limits.close()
         if self._ledger is not None:
             await self._ledger.close()
-        if self._pins is not None:
-            await self._pins.close()
         self._log.flush()
         return 0
+
+    def _gauges(self) -> dict[str, float]:
+        """What metrics and the status say beside what is counted."""
+        gauges: dict[str, float] = {
+            "in_flight": self._edge.in_flight,
+            "connections": len(self._edge.connections),
+            "keys_loaded": len(self._keys),
+            "workers": 1,
+            "uptime_seconds": round(time.time() - self._started, 3),
+        }
+        if self._store is not None and self._ledger is not None:
+            spool = self._folder / SPOOL_FILE
+            gauges |= {
+                "store_up": self._ledger.outage is None,
+                "store_queue": self._store.waiting,
+                "store_slowest_seconds": round(self._store.slowest, 6),
+                "open_holds": self._ledger.open_requests,
+                "spool_bytes": spool.stat().st_size if spool.exists() else 0,
+            }
+        if isinstance(self._limits, ValkeyLimits):
+            gauges |= {"limits_fallback": self._limits.down, "limits_fallbacks": self._limits.fallbacks}
+        return gauges
 
     def _signalled(self, stop: asyncio.Event) -> None:
         """The first signal drains, the second one ends at once."""
@@ -201,7 +254,7 @@ def make_books(config: Config, store: Store, log: LogBooks, folder: Path) -> Sto
         enforce=config.enforce,
         retention=config.retention,
     )
-    spool = Spool(folder / "kenari.spool", sync=config.store_sync == "full")
+    spool = Spool(folder / SPOOL_FILE, sync=config.store_sync == "full")
     return StoreBooks(store, log, spool, settings, time.time)
 
 
@@ -218,10 +271,7 @@ def store_folder(url: str) -> Path:
 def tick_seconds(config: Config) -> float:
     """How often time-outs are looked at: a quarter of the shortest one, at least 20 times and at most once a second."""
     server = config.server
-    shortest = min(
-        server.keepalive, server.noop_after, server.idle_timeout, server.first_event_timeout, server.deadline
-    )
-    shortest = min([shortest, *(route.deadline for route in config.routes.values() if route.deadline is not None)])
+    shortest = min(server.keepalive, server.noop_after, server.idle_timeout, server.first_event_timeout)
     for provider in config.providers.values():
         shortest = min(shortest, provider.idle_timeout, provider.first_event_timeout, provider.header_timeout)
     return max(0.05, min(1.0, shortest / 4))

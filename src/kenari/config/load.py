@@ -115,12 +115,14 @@ def _with_env(config: Config, env: Mapping[str, str], faults: Faults) -> Config:
     key = env.get("KENARI_BOOTSTRAP_KEY", "").strip()
     if key and not key.startswith("kn-"):
         faults.add("KENARI_BOOTSTRAP_KEY", "must start with kn-")
-    table = Table({"KENARI_SECRET": env.get("KENARI_SECRET", "")}, "", faults, env)
-    secret = table.secret("KENARI_SECRET")
+    given = {name: env.get(name, "").strip() for name in ("KENARI_SECRET", "KENARI_ADMIN_TOKEN")}
+    table = Table(given, "", faults, env)
+    secret, token = table.secret("KENARI_SECRET"), table.secret("KENARI_ADMIN_TOKEN")
+    if token and token == key:
+        faults.add("KENARI_ADMIN_TOKEN", "must not be the bootstrap key: an api key never opens the management api")
     if faults.found:
         raise ConfigError(faults.found)
-    token = env.get("KENARI_ADMIN_TOKEN", "").strip()
-    config = msgspec.structs.replace(config, bootstrap_key=Secret(key), admin_token=Secret(token), secret=secret)
+    config = msgspec.structs.replace(config, bootstrap_key=Secret(key), admin_token=token, secret=secret)
     return msgspec.structs.replace(config, notes=notes_on(config))
 
 
@@ -135,7 +137,7 @@ def _server(table: Table) -> ServerSettings:
         table.fault("workers", "more than 1 is not served yet. run several nodes behind a balancer, or leave it at 1")
     settings = ServerSettings(
         listen=_address(table, "listen", "127.0.0.1:8080"),
-        admin_listen=_address(table, "admin_listen", "127.0.0.1:8081"),
+        admin_listen=_address(table, "admin_listen", "127.0.0.1:8081", off=True),
         workers=workers,
         keepalive=table.seconds("keepalive", 15.0),
         noop_after=table.seconds("noop_after", 120.0),
@@ -156,8 +158,10 @@ def _server(table: Table) -> ServerSettings:
     return settings
 
 
-def _address(table: Table, key: str, default: str) -> str:
+def _address(table: Table, key: str, default: str, off: bool = False) -> str:
     value = table.text(key, default)
+    if off and not value:
+        return value
     host, colon, port = value.rpartition(":")
     unix = value.startswith("unix:/")
     ported = bool(colon) and bool(_PORT.fullmatch(port)) and int(port) < 65536

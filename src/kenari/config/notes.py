@@ -3,6 +3,7 @@
 from kenari.config.builtin import SCRIPTED, SCRIPTED_MODEL
 from kenari.config.settings import Config
 from kenari.providers.rows import ROWS
+from kenari.wire.address import is_loopback
 
 _KEY_ENV = {row.base_url: row.key_env for row in ROWS.values() if row.key_env}
 
@@ -33,6 +34,11 @@ def _on_models(config: Config) -> list[str]:
 
 
 def _on_store(config: Config) -> list[str]:
-    if config.store_url.startswith("sqlite:"):
-        return []
-    return ["store.url: secrets that kenari makes lie in the current folder, for there is no file of a store"]
+    notes: list[str] = []
+    if not config.store_url.startswith("sqlite:"):
+        notes.append("store.url: secrets that kenari makes lie in the current folder, for there is no file of a store")
+    if config.server.admin_listen and not is_loopback(config.server.admin_listen):
+        notes.append(
+            "server.admin_listen: the management API speaks plain HTTP and is reached from other machines there"
+        )
+    return notes

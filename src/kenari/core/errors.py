@@ -26,6 +26,7 @@ KINDS: dict[str, Kind] = {
     "not_found": Kind(404, "invalid_request_error", "not_found_error", False),
     "method_not_allowed": Kind(405, "invalid_request_error", "invalid_request_error", None),
     "request_timeout": Kind(408, "invalid_request_error", "invalid_request_error", None),
+    "conflict": Kind(409, "invalid_request_error", "invalid_request_error", False),
     "idempotency_conflict": Kind(409, "invalid_request_error", "invalid_request_error", False),
     "request_too_large": Kind(413, "invalid_request_error", "request_too_large", False),
     "unsupported_media_type": Kind(415, "invalid_request_error", "invalid_request_error", None),

@@ -12,7 +12,7 @@ from kenari.core.price import Price
 from kenari.core.request import Request
 from kenari.dialects.base import Dialect
 from kenari.dialects.registry import DIALECTS
-from kenari.gateway.admission import Entry, digest_of, repeat_name, tell_rates
+from kenari.gateway.admission import Entry, allowed_price, digest_of, known_caller, repeat_name, tell_rates
 from kenari.gateway.count import count_at_candidates
 from kenari.gateway.failover import serve_candidates
 from kenari.gateway.faults import internal, log_fault
@@ -27,8 +27,7 @@ from kenari.gateway.run import Run, Wanted
 from kenari.gateway.services import Services
 from kenari.gateway.tab import Tab
 from kenari.gateway.tally import Count
-from kenari.keys.identify import identify
-from kenari.keys.scopes import check_model, check_use, no_price
+from kenari.keys.scopes import check_model
 
 COUNT_PATH = "/v1/messages/count_tokens"
 IDEMPOTENCY_KEY = b"idempotency-key"
@@ -101,20 +100,13 @@ class Gateway:
 
     def _asked(self, exchange: Exchange, dialect: Dialect, line: Line) -> Asked:
         """Who asks for what, and whether they may: all that is refused before anything is counted or held (S175)."""
-        caller = identify(self._services.keys, exchange.headers)
+        services = self._services
+        caller = known_caller(services, exchange, dialect.path)
         line.account, line.key = caller.account, caller.key
-        if not caller.unlimited:
-            check_use(caller, dialect.path, exchange.peer)
         request = dialect.decode_request(exchange.body)
         line.model, line.stream, line.notices = request.model, request.stream, request.notices
         plan = self._plans.find(request.model, "chat", caller)
-        model, pricing = plan.model, self._services.pricing
-        price = pricing.price(model)
-        if not caller.unlimited:
-            check_model(caller, request.model, model.id, model.access == "subscribers")
-            if price is None and pricing.enforce:
-                raise no_price(request.model)
-        return Asked(caller, request, plan, price)
+        return Asked(caller, request, plan, allowed_price(services, caller, request.model, plan.model))
 
     async def _digest(self, exchange: Exchange, dialect: Dialect, caller: Caller) -> bytes:
         """The body's digest, where somebody wants it."""
@@ -183,9 +175,7 @@ class Gateway:
         """Answer `count_tokens`: the provider's number where it counts, else our estimate (M4). Costs nothing."""
         services = self._services
         try:
-            caller = identify(services.keys, exchange.headers)
-            if not caller.unlimited:
-                check_use(caller, COUNT_PATH, exchange.peer)
+            caller = known_caller(services, exchange, COUNT_PATH)
             request = dialect.decode_request(exchange.body)
             plan = self._plans.find(request.model, "chat", caller)
             check_model(caller, request.model, plan.model.id, plan.model.access == "subscribers")

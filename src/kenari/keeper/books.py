@@ -14,6 +14,8 @@ from kenari.core.ports import Hold, Line, Reservation
 from kenari.wire import jsonx
 
 Clock = Callable[[], float]
+Tap = Callable[[Line], None]
+"""Hears every line that is logged (metrics)."""
 Later = Callable[[float, Callable[[], None]], object]
 FLUSH_SECONDS = 0.05
 FLUSH_LINES = 256
@@ -25,8 +27,8 @@ class LogBooks:
     `style` is "json" or "text"; times are UTC. No prompt, answer or secret is ever in a line.
     """
 
-    def __init__(self, style: str, now: Clock, later: Later, out: TextIO | None = None) -> None:
-        self._style, self._now, self._later = style, now, later
+    def __init__(self, style: str, now: Clock, later: Later, out: TextIO | None = None, tap: Tap | None = None) -> None:
+        self._style, self._now, self._later, self._tap = style, now, later, tap
         self._out = out
         self._lines: list[bytes] = []
         self._scheduled = False
@@ -45,6 +47,8 @@ class LogBooks:
         """Write the request's line."""
         if hold is not None:
             self.in_flight -= 1
+        if self._tap is not None:
+            self._tap(line)
         record = self._record(line)
         self._lines.append(jsonx.encode(record) if self._style == "json" else _as_text(record))
         if len(self._lines) >= FLUSH_LINES:
@@ -83,6 +87,7 @@ class LogBooks:
             attempts=len(line.legs),
             peer=line.peer,
             code=line.code,
+            counted=line.counted,
             notices=[notice.name for notice in line.notices],
         )
 
@@ -126,6 +131,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     attempts: int
     peer: str
     code: str = ""
+    counted: str = ""
     notices: list[str] = []
 
 

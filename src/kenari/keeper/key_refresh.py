@@ -28,9 +28,15 @@ class KeyRefresh:
         self.stale = False
         """The store could not be asked the last time."""
 
-    async def start(self) -> None:
-        """Load the keys and begin to ask. Raises StoreDown when they cannot be loaded now."""
-        await self.refresh()
+    async def start(self, patient: bool = False) -> None:
+        """Load the keys and begin to ask. Raises StoreDown when they cannot be loaded now, unless `patient`: then they
+        come when the store does."""
+        try:
+            await self.refresh()
+        except StoreDown:
+            if not patient:
+                raise
+            self.stale = True
         self._polling = asyncio.get_running_loop().create_task(self._poll())
 
     async def close(self) -> None:

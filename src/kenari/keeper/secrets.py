@@ -6,6 +6,10 @@ from pathlib import Path
 
 from kenari.keys.secrets import PREFIX, make_key
 
+ADMIN_FILE = "kenari.admin"
+ADMIN_PREFIX = "ka-"
+"""What a management token that kenari makes starts with: nobody takes it for an API key."""
+
 
 def load_or_make(path: Path, make: bytes) -> tuple[bytes, bool]:
     """The content of a secret file; made with `make` when it is not there. True when it was made now.
@@ -60,3 +64,16 @@ def first_key(configured: str, folder: Path, entropy: bytes) -> tuple[str, bool]
     if not key.startswith(PREFIX.encode()) or not key.isascii():
         raise OSError(f"{folder / 'kenari.key'} holds no key. delete it, and a new one is made")
     return key.decode(), made
+
+
+def admin_token(configured: str, folder: Path, entropy: bytes) -> str:
+    """The management token: configured, else `kenari.admin` beside the store, made once (F11).
+
+    Raises OSError."""
+    if configured:
+        return configured
+    made = make_key(entropy).removeprefix(PREFIX)
+    token, _ = load_or_make(folder / ADMIN_FILE, (ADMIN_PREFIX + made).encode())
+    if not token.isascii():
+        raise OSError(f"{folder / ADMIN_FILE} holds no token. delete it, and a new one is made")
+    return token.decode()

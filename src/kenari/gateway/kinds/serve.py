@@ -7,7 +7,7 @@ from kenari.core.errors import KenariError
 from kenari.core.ports import Exchange, Leg, LimitReached, Line, Outgoing, Reservation
 from kenari.core.usage import Usage
 from kenari.dialects.base import Dialect
-from kenari.gateway.admission import Entry, digest_of, tell_rates
+from kenari.gateway.admission import Entry, allowed_price, digest_of, known_caller, tell_rates
 from kenari.gateway.failover import try_candidates
 from kenari.gateway.faults import internal, log_fault
 from kenari.gateway.heads import JSON, answer_error, id_lines, target_lines
@@ -18,8 +18,6 @@ from kenari.gateway.plan import Candidate, Plan, own_refused
 from kenari.gateway.plans import Plans
 from kenari.gateway.routing import MAX_SESSION, Outcome
 from kenari.gateway.services import Services
-from kenari.keys.identify import identify
-from kenari.keys.scopes import check_model, check_use, no_price
 from kenari.ledger.price import quote
 from kenari.providers.base import endpoint, sign
 
@@ -41,10 +39,8 @@ class Kinds:
         )
         entry = Entry(services.limits, services.books)
         try:
-            caller = identify(services.keys, exchange.headers)
+            caller = known_caller(services, exchange, path)
             line.account, line.key = caller.account, caller.key
-            if not caller.unlimited:
-                check_use(caller, path, exchange.peer)
             ask = read_ask(spot.kind, exchange.headers.get(b"content-type", b""), exchange.body)
             line.model, line.stream = ask.model, ask.stream
             plan = self._plans.find(ask.model, spot.kind, caller)
@@ -68,18 +64,12 @@ class Kinds:
 
     async def _enter(self, entry: Entry, exchange: Exchange, caller: Caller, ask: Ask, plan: Plan) -> None:
         """Past scopes, limits and books, with what the request may cost set aside (F8)."""
-        pricing, model = self._services.pricing, plan.model
-        price = pricing.price(model)
+        model = plan.model
+        price = allowed_price(self._services, caller, ask.model, model)
         amount = 0
-        if not caller.unlimited:
-            check_model(caller, ask.model, model.id, model.access == "subscribers")
-            if price is None and pricing.enforce:
-                raise no_price(ask.model)
-            if price is not None and pricing.enforce:
-                expected = Used(
-                    images=ask.images, characters=ask.characters, seconds=expected_seconds(ask, exchange.body)
-                )
-                amount = quote(ask.tokens, 0, price) + fee_of(model.price, expected)
+        if price is not None and self._services.pricing.enforce and not caller.unlimited:
+            expected = Used(images=ask.images, characters=ask.characters, seconds=expected_seconds(ask, exchange.body))
+            amount = quote(ask.tokens, 0, price) + fee_of(model.price, expected)
         reservation = Reservation(
             id=exchange.id, caller=caller, model=model.id, amount=amount, least=amount, price=price
         )
