@@ -56,6 +56,10 @@ class Decoder(Protocol):
         Failure."""
         ...
 
+    def feed_all(self, frames: list[Frame]) -> list[Event]:
+        """The events of frames that came together: the same as of each alone, in fewer steps where there are many."""
+        ...
+
     def finish(self) -> list[Event]:
         """The provider's bytes have ended: closes what is open and adds a Stop that was held back, or Failure (D6)."""
         ...

@@ -89,9 +89,9 @@ class Attempt:
             except KenariError as error:
                 self._fail(error)
                 return
-            events: list[Event] = []
-            for frame in frames:
-                events += self._decoder.feed(frame)
+            if not frames:
+                return
+            events = self._decoder.feed_all(frames)
             if events or self._decoder.done:
                 self._advance(events)
         elif not self.done.done():
@@ -184,9 +184,7 @@ class Attempt:
     # --
 
     def _end_stream(self) -> None:
-        events: list[Event] = []
-        for frame in self._frames.flush():
-            events += self._decoder.feed(frame)
+        events = self._decoder.feed_all(self._frames.flush())
         if not self.gate.content and self.gate.stop is None and not events and not self._decoder.done:
             events = self._decoder.finish()
             if not self.gate.content and all(type(event).__name__ == "Failure" for event in events):

@@ -53,20 +53,24 @@ class Gate:
         phase = self.phase
         if phase is Phase.OVER:
             return []
-        if phase is Phase.FLOW and len(events) == 1 and type(events[0]) in _CONTENT:  # nearly every call
-            self.output_bytes += len(events[0].delta)  # type: ignore[union-attr]
-            return events
         out: list[Event] = []
+        flows = phase is Phase.FLOW
+        size = 0
         for event in events:
-            if phase is Phase.FLOW and type(event) in _CONTENT:
-                self.output_bytes += len(event.delta)  # type: ignore[union-attr]
+            kind = type(event)
+            if flows and kind in _CONTENT:  # nearly every event
+                size += len(event.delta)  # type: ignore[union-attr]
                 out.append(event)
                 continue
             if isinstance(event, Failure):
                 self._fail(event.error)
                 break
             self._note(event)
+            flows = self.phase is Phase.FLOW
             out.append(self._renamed(event) if isinstance(event, Open) else event)
+        self.output_bytes += size
+        if self.content and not self._held:
+            return out
         return self._release(out)
 
     def fail(self, error: KenariError) -> None:

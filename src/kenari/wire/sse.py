@@ -8,6 +8,8 @@ from kenari.core.errors import KenariError
 
 KEEPALIVE = b": keepalive\n\n"
 MAX_FRAME = 32 * 1024 * 1024
+_NEXT = b"\n\ndata: "
+"""Where a frame of one data line ends and the next one begins."""
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
@@ -46,11 +48,14 @@ class Frames:
             self._keep(buffer)
             return []
         self._keep(buffer[cut + 2 :])
+        if buffer.startswith(b"data: ") and buffer.count(b"\n", 0, cut) == 2 * buffer.count(_NEXT, 0, cut):
+            return [_make(Frame, (b"", data)) for data in buffer[6:cut].split(_NEXT)]  # chat: nothing but data lines
+        return self._blocks(buffer[:cut])
+
+    def _blocks(self, buffer: bytes) -> list[Frame]:
+        """The frames of whole blocks of any form."""
         out: list[Frame] = []
-        for block in buffer[:cut].split(b"\n\n"):
-            if block[:6] == b"data: " and b"\n" not in block:  # chat: nearly every frame
-                out.append(_make(Frame, (b"", block[6:])))
-                continue
+        for block in buffer.split(b"\n\n"):
             if block[:7] == b"event: ":  # the other two: a name and one line of data
                 name, _, rest = block.partition(b"\n")
                 if rest[:6] == b"data: " and b"\n" not in rest:

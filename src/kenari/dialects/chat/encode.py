@@ -30,6 +30,7 @@ class ChatEncoder:
         self._suffix = b',"finish_reason":null}]}\n\n'
         self._text = self._prefix + b'{"content":"'
         self._text_end = b'"}' + self._suffix
+        self._between = self._text_end + self._text
         self._tools: dict[int, bytes] = {}  # block index -> tool index
         self._usage = Usage()
         self._stop: Stop | None = None
@@ -40,10 +41,10 @@ class ChatEncoder:
 
     def encode(self, events: list[Event]) -> bytes:
         """The chunks of these events."""
-        if len(events) == 1 and self.started:
-            event = events[0]
-            if type(event) is Text and not event.logprobs:
-                return self._text + event.delta + self._text_end
+        if self.started:
+            texts = [event.delta for event in events if type(event) is Text and event.delta and not event.logprobs]
+            if texts and len(texts) == len(events):  # nearly every call
+                return self._text + self._between.join(texts) + self._text_end
         out: list[bytes] = []
         for event in events:
             if type(event) is Text and event.delta and not event.logprobs:

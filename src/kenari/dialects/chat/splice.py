@@ -6,6 +6,7 @@ stands before and behind that text is remembered; a later frame with the same by
 """
 
 from kenari.core.events import Escaped
+from kenari.wire.sse import Frame
 
 _CAREFUL = bytes([*range(32), 0x22, 0x5C, *range(127, 256)])
 """Bytes that end a string, begin an escape, are illegal in one, or need their UTF-8 checked."""
@@ -27,12 +28,19 @@ class Splice:
             return
         self._prefix, self._suffix = data[: at + 1], data[at + len(literal) - 1 :]
 
-    def cut(self, data: bytes) -> Escaped:
-        """The text of a frame of the same form, b"" when it has to be parsed."""
-        prefix = self._prefix
-        if not prefix or not data.startswith(prefix) or not data.endswith(self._suffix):
-            return b""
-        text = data[len(prefix) : -len(self._suffix)]
-        if len(data) < len(prefix) + len(self._suffix) or len(text.translate(None, _CAREFUL)) != len(text):
-            return b""
-        return text
+    def cut(self, frames: list[Frame], start: int) -> list[Escaped]:
+        """The texts of the frames from `start` on, up to the first one that has to be parsed."""
+        prefix, suffix = self._prefix, self._suffix
+        texts: list[Escaped] = []
+        if not prefix:
+            return texts
+        head, tail = len(prefix), -len(suffix)
+        for at in range(start, len(frames)):
+            data = frames[at][1]
+            if not data.startswith(prefix) or not data.endswith(suffix):
+                break
+            text = data[head:tail]
+            if not text or len(text.translate(None, _CAREFUL)) != len(text):
+                break
+            texts.append(text)
+        return texts

@@ -120,8 +120,10 @@ class UsageSeen:
             if len(raw) <= NULL:
                 return None
         wire, _ = read_frame(_USAGE, bytes(raw))
-        if wire is None:
-            return None
+        return self.take(wire) if wire is not None else None
+
+    def take(self, wire: UsageWire) -> Usage | None:
+        """The usage so far with this report, None when all is zero."""
         self._add(wire)
         return self._snapshot()
 
@@ -136,9 +138,12 @@ class UsageSeen:
         if details is not None:
             self._cached = _later(self._cached, details.cached_tokens)
             self._written = _later(self._written, details.cache_write_tokens)
-        self._cached = _later(self._cached, wire.prompt_cache_hit_tokens)
-        self._cached = _later(self._cached, wire.cached_tokens)
-        self._reasoning = _later(self._reasoning, thought)
+        if wire.prompt_cache_hit_tokens is not None:
+            self._cached = _later(self._cached, wire.prompt_cache_hit_tokens)
+        if wire.cached_tokens is not None:
+            self._cached = _later(self._cached, wire.cached_tokens)
+        if thought is not None:
+            self._reasoning = _later(self._reasoning, thought)
 
     def _snapshot(self) -> Usage | None:
         if not self._prompt and not self._completion:

@@ -65,17 +65,20 @@ class ResponsesEncoder:
 
     def encode(self, events: list[Event]) -> bytes:
         """The frames of these events."""
-        if len(events) == 1:  # nearly always one more piece of what is under way
-            event = events[0]
-            if type(event) is self._takes and event.index == self._block and event.delta:  # type: ignore[union-attr]
-                return self._delta(event.delta)  # type: ignore[union-attr]
         out: list[bytes] = []
-        for event in self._serial.order(events):
-            if type(event) is self._takes:
-                if event.delta:  # type: ignore[union-attr]
-                    out.append(self._delta(event.delta))  # type: ignore[union-attr]
-            else:
-                out.append(self._encode(event))
+        at = self._more(events, 0, out)
+        if at == len(events):  # nearly always
+            return b"".join(out)
+        rest = self._serial.order(events[at:] if at else events)
+        at = 0
+        while at < len(rest):
+            more = self._more(rest, at, out)
+            at += more
+            if not more:
+                event = rest[at]
+                if type(event) is not self._takes:
+                    out.append(self._encode(event))
+                at += 1
         return b"".join(out)
 
     def noop(self) -> bytes:
@@ -200,6 +203,24 @@ class ResponsesEncoder:
                 name.encode(),
                 *place,
             )
+
+    def _more(self, events: list[Event], start: int, out: list[bytes]) -> int:
+        """Append the frames of the events from `start` on that are pieces of what is under way; how many there were."""
+        item, takes, block, head, number = self._item, self._takes, self._block, self._head, self._number
+        if item is None or takes is None:
+            return 0
+        pieces: list[bytes] = []
+        for event in events[start:] if start else events:
+            if type(event) is not takes or event.index != block or not event.delta:  # type: ignore[union-attr]
+                break
+            delta = event.delta  # type: ignore[union-attr]
+            pieces.append(delta)
+            if head:
+                out.append(b'%b%b","sequence_number":%d}\n\n' % (head, delta, number))
+                number += 1
+        item.pieces += pieces
+        self._number = number
+        return len(pieces)
 
     def _delta(self, delta: bytes) -> bytes:
         self._item.pieces.append(delta)  # type: ignore[union-attr]
