@@ -10,6 +10,7 @@ not in them: see run.py.
 import argparse
 import asyncio
 import cProfile
+import gc
 import io
 import json
 import os
@@ -140,9 +141,11 @@ async def measure(options: argparse.Namespace) -> None:
         )
         config = load_config(str(folder / "kenari.toml"), {"KENARI_BOOTSTRAP_KEY": KEY}, folder)
         server = app.Server(config)
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 50)  # as the server does
         server._books._out = open(os.devnull, "w")  # noqa: SIM115, SLF001
         for label, (data, pieces, count) in WORKLOADS.items():
-            if options.only and not label.startswith(options.only):
+            if options.only and label not in options.only.split(","):
                 continue
             rig = Rig(server)
             rig.pieces = pieces
@@ -154,7 +157,7 @@ async def measure(options: argparse.Namespace) -> None:
 
 async def figures(rig: Rig, label: str, data: bytes, count: int, options: argparse.Namespace) -> None:
     """Print the figures of one workload."""
-    rounds = 20 if count > 1 or len(data) > 10_000 else 500
+    rounds = 1 if count > 1 or len(data) > 10_000 else 20
     for _ in range(options.exactly or 20):
         await rig.one(data)
     if options.exactly:
@@ -188,7 +191,7 @@ async def figures(rig: Rig, label: str, data: bytes, count: int, options: argpar
     if options.cprofile:
         profile = cProfile.Profile()
         profile.enable()
-        for _ in range(rounds):
+        for _ in range(500):
             await rig.one(data)
         profile.disable()
         out = io.StringIO()
@@ -200,7 +203,7 @@ def main() -> None:
     """Parse and measure."""
     parser = argparse.ArgumentParser(description="calls and microseconds of kenari alone")
     parser.add_argument("--only", default="")
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--cprofile", action="store_true")
     parser.add_argument("--exactly", type=int, default=0, help="only serve so many, for valgrind")

@@ -8,6 +8,7 @@ from kenari.core.events import Event, Meter
 from kenari.core.ports import Call, Outgoing, Upstream
 from kenari.core.request import Request
 from kenari.core.usage import Usage
+from kenari.dialects.base import Decoder
 from kenari.dialects.failures import failure_of_status, no_answer
 from kenari.gateway.estimate import completed_usage
 from kenari.gateway.gate import Gate, Phase
@@ -27,10 +28,17 @@ class Attempt:
     """Hears of one provider call and feeds the sink. `done` is resolved when nothing more comes of it.
 
     After that `error` says how it failed (None: it did not), `left` that the client went away, `gate.content` whether
-    the client may have seen something, `usage` what it used.
+    the client may have seen something, `usage` what it used. `clock` is the loop's time.
     """
 
-    def __init__(self, candidate: Candidate, request: Request, sink: Sink, done: "asyncio.Future[None]") -> None:
+    def __init__(
+        self,
+        candidate: Candidate,
+        request: Request,
+        sink: Sink,
+        done: "asyncio.Future[None]",
+        clock: Callable[[], float],
+    ) -> None:
         self._answer_id = sink.exchange.id
         self._dialect, self._provider = candidate.dialect, candidate.provider
         self.gate = Gate(request.names)
@@ -40,8 +48,8 @@ class Attempt:
         self.first_content: float | None = None
         self.answered = False
         self._request, self._sink = request, sink
-        self._decoder = self._dialect.decoder(self._provider.profile, self._answer_id)
-        self._frames = Frames()
+        self._decoder: Decoder | None = None  # of a stream
+        self._frames: Frames | None = None
         self._call: Call | None = None
         self._mode = ""
         self._status = 0
@@ -49,9 +57,10 @@ class Attempt:
         self._body: list[bytes] = []
         self._size = 0
         self._over = False  # the transport has said its last word
-        self._clock: Callable[[], float] = asyncio.get_running_loop().time
-        self._last = self._clock()
+        self._clock = clock
+        self._last = clock()
         self._secrets = (candidate.key,)
+        self._used: Usage | None = None  # once it is final
         self.names: tuple[str, str] = ("", "")
 
     def start(self, upstream: Upstream, outgoing: Outgoing) -> None:
@@ -62,7 +71,9 @@ class Attempt:
     @property
     def usage(self) -> Usage:
         """What this attempt used, estimated where the provider did not say."""
-        return completed_usage(self.gate.usage, self._request, self.gate.output_bytes)
+        if self._used is None:
+            return completed_usage(self.gate.usage, self._request, self.gate.output_bytes)
+        return self._used
 
     # -- the provider speaks (core.ports.Receiver)
 
@@ -74,6 +85,8 @@ class Attempt:
             self._mode = "error"
         elif headers.get(b"content-type", b"").lower().startswith(b"text/event-stream"):
             self._mode = "stream"
+            self._frames = Frames()
+            self._decoder = self._dialect.decoder(self._provider.profile, self._answer_id)
         else:
             self._mode = "json"
         self.answered = True
@@ -81,20 +94,20 @@ class Attempt:
     def on_body(self, data: bytes) -> None:
         """The next bytes: one write to the client at most."""
         self._last = self._clock()
-        if self._mode == "stream":
-            if self.done.done():
-                return
+        if self.done.done():
+            return
+        frames, decoder = self._frames, self._decoder
+        if frames is not None and decoder is not None:
             try:
-                frames = self._frames.feed(data)
+                whole = frames.feed(data)
             except KenariError as error:
                 self._fail(error)
                 return
-            if not frames:
-                return
-            events = self._decoder.feed_all(frames)
-            if events or self._decoder.done:
-                self._advance(events)
-        elif not self.done.done():
+            if whole:
+                events = decoder.feed_all(whole)
+                if events or decoder.done:
+                    self._advance(events)
+        else:
             self._size += len(data)
             if self._size <= (MAX_ANSWER if self._mode == "json" else MAX_ERROR_BODY):
                 self._body.append(data)
@@ -103,11 +116,11 @@ class Attempt:
 
     def on_end(self) -> None:
         """The body is complete."""
-        self._over = True
+        self._over, self._call = True, None
         if self.done.done():
             return
-        if self._mode == "stream":
-            self._end_stream()
+        if self._frames is not None and self._decoder is not None:
+            self._end_stream(self._frames, self._decoder)
             return
         body = b"".join(self._body)
         if self._mode == "error":
@@ -120,7 +133,7 @@ class Attempt:
 
     def on_lost(self, error: KenariError) -> None:
         """The transport broke."""
-        self._over = True
+        self._over, self._call = True, None
         if self.done.done():
             return
         if self._mode == "error":  # the status is known, only its words are not whole
@@ -138,6 +151,7 @@ class Attempt:
         if not self.done.done():
             self.left = True
             self._close()
+            self._sink.attach(None)
             self.done.set_result(None)
 
     def pause(self) -> None:
@@ -183,15 +197,15 @@ class Attempt:
 
     # --
 
-    def _end_stream(self) -> None:
-        events = self._decoder.feed_all(self._frames.flush())
-        if not self.gate.content and self.gate.stop is None and not events and not self._decoder.done:
-            events = self._decoder.finish()
+    def _end_stream(self, frames: Frames, decoder: Decoder) -> None:
+        events = decoder.feed_all(frames.flush())
+        if not self.gate.content and self.gate.stop is None and not events and not decoder.done:
+            events = decoder.finish()
             if not self.gate.content and all(type(event).__name__ == "Failure" for event in events):
                 self._fail(no_answer())
                 return
         else:
-            events += self._decoder.finish()
+            events += decoder.finish()
         self._advance(events)
         if not self.done.done():
             if self.gate.phase is Phase.DRAIN:
@@ -208,13 +222,13 @@ class Attempt:
             if out:
                 self._sink.put(out)
             self._fail(gate.error)
-        elif gate.stop is not None and (self._decoder.done or self._mode == "json"):
+        elif gate.stop is not None and (self._decoder is None or self._decoder.done):
             self._complete(out)
         elif out:
             self._sink.put(out)
 
     def _complete(self, out: list[Event]) -> None:
-        usage = self.usage
+        usage = self._used = self.usage
         if usage is not self.gate.usage:
             out = [*out, Meter(usage)]
         self.gate.phase = Phase.OVER
@@ -231,9 +245,10 @@ class Attempt:
             self.done.set_result(None)
 
     def _close(self) -> None:
-        if self._call is not None and not self._over:
+        call, self._call = self._call, None
+        if call is not None and not self._over:
             self._over = True
-            self._call.abort()
+            call.abort()
 
 
 def _late(what: str) -> KenariError:

@@ -54,21 +54,24 @@ class Gate:
         if phase is Phase.OVER:
             return []
         out: list[Event] = []
-        flows = phase is Phase.FLOW
-        size = 0
         for event in events:
-            kind = type(event)
-            if flows and kind in _CONTENT:  # nearly every event
-                size += len(event.delta)  # type: ignore[union-attr]
-                out.append(event)
-                continue
-            if isinstance(event, Failure):
+            kind = type(event)  # by exact type: this runs for each event
+            if kind in _CONTENT:
+                size = len(event.delta)  # type: ignore[union-attr]
+                self.output_bytes += size
+                if size and not self.content:
+                    self._flow()
+            elif isinstance(event, Failure):
                 self._fail(event.error)
                 break
-            self._note(event)
-            flows = self.phase is Phase.FLOW
-            out.append(self._renamed(event) if isinstance(event, Open) else event)
-        self.output_bytes += size
+            elif isinstance(event, Open):
+                if event.kind == "call":
+                    event = self._renamed(event)
+            elif kind is Start or kind is Meter:
+                self.usage = event.usage or self.usage  # type: ignore[union-attr]
+            else:
+                self._note(event)
+            out.append(event)
         if self.content and not self._held:
             return out
         return self._release(out)
@@ -90,16 +93,8 @@ class Gate:
         return out
 
     def _note(self, event: Event) -> None:
-        """Count an event and see what it means for the phase. By exact type: this runs for each event."""
-        kind = type(event)
-        if kind in _CONTENT:
-            size = len(event.delta)  # type: ignore[union-attr]
-            self.output_bytes += size
-            if size:
-                self._flow()
-        elif kind is Start or kind is Meter:
-            self.usage = event.usage or self.usage  # type: ignore[union-attr]
-        elif kind is Seal or (kind is Close and event.index in self._calls):  # type: ignore[union-attr]
+        """See what a rarer event means for the phase."""
+        if isinstance(event, Seal) or (isinstance(event, Close) and event.index in self._calls):
             self._flow()
         elif isinstance(event, Stop):
             self._flow()
@@ -113,8 +108,6 @@ class Gate:
 
     def _renamed(self, event: Open) -> Open:
         """A call under the client's own name for the tool."""
-        if event.kind != "call":
-            return event
         self._calls.add(event.index)
         own = self._names.get(event.name)
         if own is None or (own.name == event.name and own.namespace is None and not own.custom):

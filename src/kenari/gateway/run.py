@@ -7,8 +7,7 @@ import msgspec
 
 from kenari.core.caller import Caller
 from kenari.core.errors import KenariError, interrupted
-from kenari.core.fold import Reply
-from kenari.core.ids import Sealed, SealedPiece, cache_key
+from kenari.core.ids import Envelopes, Sealed, SealedPiece, cache_key
 from kenari.core.ports import Exchange, Leg, Line, Outgoing
 from kenari.core.request import Notice, Request
 from kenari.dialects.base import Answer, Dialect, Proof
@@ -28,6 +27,19 @@ class Wanted(msgspec.Struct, frozen=True):
     caller: Caller
 
 
+class Sealer:
+    """Seals proofs for the caller; `maker` is who made them: the target that is being tried."""
+
+    def __init__(self, envelopes: Envelopes) -> None:
+        self.maker = ""
+        self._envelopes = envelopes
+
+    def seal(self, proofs: list[Proof]) -> str:
+        """The envelope of these proofs."""
+        pieces = [SealedPiece(proof.kind, proof.value, proof.length) for proof in proofs]
+        return self._envelopes.seal(Sealed(self.maker, pieces))
+
+
 class Run:
     """One request's way through its candidates, with the one sink that all of them share."""
 
@@ -35,7 +47,7 @@ class Run:
         self._services, self._exchange, self._dialect, self._line = services, exchange, dialect, line
         self._request, self._caller = wanted.request, wanted.caller
         request = wanted.request
-        self._maker = ""
+        self._sealer = Sealer(services.envelopes)
         self._content = False
         self._started = services.clock()
         self._answer = Answer(
@@ -43,7 +55,7 @@ class Run:
             created=int(time.time()),
             model=request.model,
             request=request,
-            seal=self._seal,
+            seal=self._sealer.seal,
             now=time.time,
             raw_signatures=wanted.plan.raw_signatures,
         )
@@ -60,10 +72,11 @@ class Run:
         fitted = fit(self._request, candidate.target, self._seal_key)
         if provider.profile.stream_always:
             fitted.stream = True
-        self._maker = candidate.target.maker
+        self._sealer.maker = candidate.target.maker
         line.target, line.provider_format = candidate.id, provider.dialect
         self._note(fitted.notices)
-        attempt = Attempt(candidate, fitted, self._sink, asyncio.get_running_loop().create_future())
+        done = asyncio.get_running_loop().create_future()
+        attempt = Attempt(candidate, fitted, self._sink, done, services.clock)
         attempt.names = (candidate.target.model, self._request.model)
         began = services.clock()
         attempt.start(
@@ -79,7 +92,7 @@ class Run:
         )
         services.ticker.add(attempt)
         try:
-            await attempt.done
+            await done
         finally:
             if attempt.over:
                 services.ticker.remove(attempt)
@@ -127,27 +140,23 @@ class Run:
     def _make_sink(self) -> Sink:
         services, exchange = self._services, self._exchange
         if not self._request.stream:
-            return PlainSink(exchange, self._finish_plain)
+            return PlainSink(exchange, self._dialect.encode_reply, self._answer, self._head(JSON))
         sink = StreamSink(
             exchange, self._dialect.encoder(self._answer), self._head(STREAM), services.clock, services.silence
         )
         services.ticker.add(sink)
         return sink
 
-    def _finish_plain(self, reply: Reply) -> None:
-        self._exchange.answer(200, self._head(JSON), self._dialect.encode_reply(reply, self._answer))
-
     def _head(self, kind: bytes) -> bytes:
         return id_lines(self._exchange.id) + kind + ignored_line(self._line.notices)
 
     def _note(self, notices: list[Notice]) -> None:
+        if notices == self._line.notices:
+            return
         self._line.notices = notices
-        if isinstance(self._sink, StreamSink) and not self._sink.begun:
-            self._sink.head = self._head(STREAM)
+        if not self._sink.begun:
+            self._sink.head = self._head(STREAM if self._request.stream else JSON)
 
     def _seal_key(self, key: str) -> str:
         return cache_key(self._services.cache_key, self._caller.account, key)
 
-    def _seal(self, proofs: list[Proof]) -> str:
-        pieces = [SealedPiece(proof.kind, proof.value, proof.length) for proof in proofs]
-        return self._services.envelopes.seal(Sealed(self._maker, pieces))

@@ -10,7 +10,7 @@ from kenari.core.errors import KenariError
 from kenari.core.events import Event
 from kenari.core.fold import Fold, Reply
 from kenari.core.ports import Exchange
-from kenari.dialects.base import Encoder
+from kenari.dialects.base import Answer, Encoder
 from kenari.wire.sse import KEEPALIVE
 
 
@@ -33,12 +33,13 @@ class Source(Protocol):
 class Sink:
     """What the two sinks share: the client's side of the exchange, and the source behind it at the moment.
 
-    `begun` is true once the status is out: failures are in-stream from then on. `ended` is true when the last byte
-    has been handed over.
+    `head` are the header lines of the answer. `begun` is true once the status is out: failures are in-stream from then
+    on. `ended` is true when the last byte has been handed over.
     """
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: Exchange, head: bytes) -> None:
         self.exchange = exchange
+        self.head = head
         self.begun = False
         self.ended = False
         self._source: Source | None = None
@@ -96,9 +97,8 @@ class StreamSink(Sink):
         clock: Callable[[], float],
         silence: tuple[float, float],
     ) -> None:
-        super().__init__(exchange)
+        super().__init__(exchange, head)
         self._encoder = encoder
-        self.head = head
         self._clock = clock
         self._keepalive, self._noop_after = silence
         self._last_bytes = self._last_event = clock()
@@ -141,15 +141,15 @@ class StreamSink(Sink):
 
 
 class PlainSink(Sink):
-    """One JSON object. `finish` gets the whole reply; a plain answer has no sign of life, and needs none (D22)."""
+    """One JSON object, made by `encode` of the whole reply; a plain answer has no sign of life, and needs none (D22)."""
 
-    def __init__(self, exchange: Exchange, finish: Callable[[Reply], None]) -> None:
-        super().__init__(exchange)
+    def __init__(self, exchange: Exchange, encode: Callable[[Reply, Answer], bytes], answer: Answer, head: bytes) -> None:
+        super().__init__(exchange, head)
         self._fold = Fold()
-        self._finish = finish
+        self._encode, self._answer = encode, answer
 
     def put(self, events: list[Event], last: bool = False) -> None:
         self._fold.add(events)
         if last:
             self.begun = self.ended = True
-            self._finish(self._fold.reply())
+            self.exchange.answer(200, self.head, self._encode(self._fold.reply(), self._answer))

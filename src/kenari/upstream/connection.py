@@ -240,7 +240,8 @@ class Connection(asyncio.Protocol):
         if self._bodied:
             return
         name = name.lower()
-        self._headers[name] = self._headers[name] + b", " + value if name in self._headers else value
+        headers = self._headers
+        headers[name] = headers[name] + b", " + value if name in headers else value
 
     def on_headers_complete(self) -> None:
         """The head is whole; interim answers (1xx) are skipped."""

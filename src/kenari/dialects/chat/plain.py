@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from kenari.core.events import Close, Event, Meter, Open, Start, Text
 from kenari.core.request import TextPart, Turn
-from kenari.dialects.chat.wire import NULL, UsageSeen, UsageWire
+from kenari.dialects.chat.wire import UsageSeen, UsageWire
 from kenari.dialects.frames import lenient
 from kenari.wire import jsonx
 
@@ -70,17 +70,17 @@ def plain_turns(messages: list[Raw]) -> list[Turn] | None:
 
 def plain_answer(body: bytes) -> tuple[list[Event], str] | None:
     """The events of an answer that is one text, up to its Stop, and the provider's word for how it ended."""
-    if not body.isascii():
-        return None
     try:
         answer = _ANSWER.decode(body)
-    except (msgspec.DecodeError, RecursionError):
+        if not body.isascii():
+            body.decode()
+    except (ValueError, RecursionError):  # another shape, no JSON, no UTF-8
         return None
     if not answer.choices:
         return None
     choice = answer.choices[0]
     content = bytes(choice.message.content)
-    if len(content) <= NULL or content[0] != _QUOTE or b"\\u" in content:
+    if len(content) <= 2 or content[0] != _QUOTE or b"\\u" in content:
         return None
     events: list[Event] = [Start(), Open(0, "text"), Text(0, content[1:-1])]
     if answer.usage is not None:

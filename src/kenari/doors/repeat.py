@@ -1,0 +1,69 @@
+"""A head that a client sends again: clients on a kept-alive connection repeat theirs byte for byte but for the length.
+
+llhttp is a function of the bytes it is given and of where it stands. Between two requests it stands at its start, so a
+head that it has taken once it would take again, with another length as another length. Such a request, when all of it is
+there, need not be given to it.
+"""
+
+from kenari.doors.exchange import HttpExchange
+
+_LENGTH = b"\r\ncontent-length:"
+_DIGITS = 9
+_SPECIAL = frozenset((b"expect", b"upgrade", b"transfer-encoding", b"content-encoding"))
+
+
+class Repeat:
+    """The head of a request that was whole in one reading."""
+
+    __slots__ = ("_after", "_before", "_exchange")
+
+    def __init__(self, before: bytes, after: bytes, exchange: HttpExchange) -> None:
+        self._before, self._after = before, after
+        self._exchange = exchange
+
+    def body(self, data: bytes) -> bytes | None:
+        """The body of a request with the same head, None when it is another head or the request is not whole."""
+        before, after = self._before, self._after
+        if not data.startswith(before):
+            return None
+        start = len(before)
+        end = data.find(after, start, start + _DIGITS + len(after))
+        if end < 0:
+            return None
+        digits = data[start:end]
+        body = end + len(after)
+        if not digits.isdigit() or body + int(digits) != len(data):
+            return None
+        return data[body:]
+
+    def exchange(self, request_id: str, body: bytes) -> HttpExchange:
+        """The request anew, with this body."""
+        known = self._exchange
+        headers = {**known.headers, b"content-length": b"%d" % len(body)}
+        again = HttpExchange(known.wire, request_id, known.method, known.path, known.query, headers)
+        again.body, again.peer = body, known.peer
+        return again
+
+
+def repeat_of(data: bytes, exchange: HttpExchange) -> Repeat | None:
+    """What of this request can be recognised, if `data` is this request and nothing else, None when it is special."""
+    headers = exchange.headers
+    if not exchange.keeps or exchange.http10 or b"content-length" not in headers or not _SPECIAL.isdisjoint(headers):
+        return None
+    end = data.find(b"\r\n\r\n")
+    if end < 0 or end + 4 + len(exchange.body) != len(data):
+        return None
+    start = data.lower().find(_LENGTH, 0, end)
+    if start < 0:
+        return None
+    start += len(_LENGTH)
+    while data[start : start + 1] == b" ":
+        start += 1
+    stop = start
+    while data[stop : stop + 1].isdigit():
+        stop += 1
+    if data[stop : stop + 2] != b"\r\n" or not 0 < stop - start <= _DIGITS:
+        return None
+    known = HttpExchange(exchange.wire, "", exchange.method, exchange.path, exchange.query, headers)
+    known.peer = exchange.peer
+    return Repeat(data[:start], data[stop : end + 4], known)
