@@ -145,7 +145,7 @@ async def measure(options: argparse.Namespace) -> None:
         gc.set_threshold(50_000, 20, 50)  # as the server does
         server._books._out = open(os.devnull, "w")  # noqa: SIM115, SLF001
         for label, (data, pieces, count) in WORKLOADS.items():
-            if options.only and label not in options.only.split(","):
+            if options.only and label not in options.only.split("|"):
                 continue
             rig = Rig(server)
             rig.pieces = pieces

@@ -126,8 +126,15 @@ class Attempt:
         if self._mode == "error":
             self._fail(failure_of_status(self._status, self._headers, body, secrets=self._secrets, names=self.names))
             return
-        events = self._dialect.decode_reply(body, self._provider.profile, self._answer_id)
-        self._advance(events)
+        profile = self._provider.profile
+        passed = self._sink.pass_on(body, self._dialect, profile)
+        if passed is not None:
+            self.gate.note(passed)
+            self.first_content, self._used = self._clock(), passed.usage
+            self._sink.attach(None)
+            self.done.set_result(None)
+            return
+        self._advance(self._dialect.decode_reply(body, profile, self._answer_id))
         if not self.done.done():
             self._fail(interrupted())
 

@@ -12,6 +12,7 @@ from kenari.core.errors import KenariError, interrupted
 from kenari.core.events import Args, Close, Event, Failure, Meter, Open, Reason, Seal, Start, Stop, Text
 from kenari.core.request import ToolName
 from kenari.core.usage import Usage
+from kenari.dialects.base import Passed
 from kenari.dialects.failures import no_answer
 
 MAX_HELD = 4096
@@ -75,6 +76,11 @@ class Gate:
         if self.content and not self._held:
             return out
         return self._release(out)
+
+    def note(self, passed: Passed) -> None:
+        """The whole answer went to the client in one step."""
+        self.content, self.phase = True, Phase.OVER
+        self.usage, self.stop, self.output_bytes = passed.usage, passed.stop, passed.size
 
     def fail(self, error: KenariError) -> None:
         """The attempt's transport failed. After a finish that is no loss (D6)."""

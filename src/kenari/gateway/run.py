@@ -140,7 +140,7 @@ class Run:
     def _make_sink(self) -> Sink:
         services, exchange = self._services, self._exchange
         if not self._request.stream:
-            return PlainSink(exchange, self._dialect.encode_reply, self._answer, self._head(JSON))
+            return PlainSink(exchange, self._dialect, self._answer, self._head(JSON))
         sink = StreamSink(
             exchange, self._dialect.encoder(self._answer), self._head(STREAM), services.clock, services.silence
         )

@@ -8,9 +8,10 @@ from typing import Protocol
 
 from kenari.core.errors import KenariError
 from kenari.core.events import Event
-from kenari.core.fold import Fold, Reply
+from kenari.core.fold import Fold
 from kenari.core.ports import Exchange
-from kenari.dialects.base import Answer, Encoder
+from kenari.core.profile import Profile
+from kenari.dialects.base import Answer, Dialect, Encoder, Passed
 from kenari.wire.sse import KEEPALIVE
 
 
@@ -81,6 +82,10 @@ class Sink:
         """The next events; `last` with those that complete the answer."""
         raise NotImplementedError
 
+    def pass_on(self, body: bytes, dialect: Dialect, profile: Profile) -> Passed | None:
+        """A provider's whole plain answer, where the client can have it in one step. None: it comes as events."""
+        return None
+
     def fail(self, error: KenariError) -> None:
         """The answer failed after `begun`."""
         raise NotImplementedError
@@ -141,15 +146,26 @@ class StreamSink(Sink):
 
 
 class PlainSink(Sink):
-    """One JSON object, made by `encode` of the whole reply; a plain answer has no sign of life, and needs none (D22)."""
+    """One JSON object of the client's dialect; a plain answer has no sign of life, and needs none (D22)."""
 
-    def __init__(self, exchange: Exchange, encode: Callable[[Reply, Answer], bytes], answer: Answer, head: bytes) -> None:
+    def __init__(self, exchange: Exchange, dialect: Dialect, answer: Answer, head: bytes) -> None:
         super().__init__(exchange, head)
-        self._fold = Fold()
-        self._encode, self._answer = encode, answer
+        self._fold: Fold | None = None
+        self._dialect, self._answer = dialect, answer
 
     def put(self, events: list[Event], last: bool = False) -> None:
+        if self._fold is None:
+            self._fold = Fold()
         self._fold.add(events)
         if last:
             self.begun = self.ended = True
-            self.exchange.answer(200, self.head, self._encode(self._fold.reply(), self._answer))
+            self.exchange.answer(200, self.head, self._dialect.encode_reply(self._fold.reply(), self._answer))
+
+    def pass_on(self, body: bytes, dialect: Dialect, profile: Profile) -> Passed | None:
+        if dialect is not self._dialect or self._fold is not None:
+            return None
+        passed = dialect.pass_reply(body, self._answer, profile)
+        if passed is not None:
+            self.begun = self.ended = True
+            self.exchange.answer(200, self.head, passed.body)
+        return passed

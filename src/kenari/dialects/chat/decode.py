@@ -232,11 +232,10 @@ def stop_of(choice: Choice, called: bool) -> Stop:
 
 def decode_reply(body: bytes, profile: Profile, answer_id: str) -> list[Event]:
     """A plain answer is a stream of one chunk whose message is whole."""
-    plain = None if profile.think_tags else plain_answer(body)
-    if plain is not None:
-        events, word = plain
-        events.append(Stop(FINISH[word], word))
-        return events
+    said = None if profile.think_tags else plain_answer(body)
+    if said is not None:
+        metered: list[Event] = [] if said.usage is None else [Meter(said.usage)]
+        return [Start(), Open(0, "text"), Text(0, said.text), *metered, Close(0), Stop(FINISH[said.word], said.word)]
     chunk, _ = read_frame(CHUNK, body)
     decoder = ChatDecoder(profile, answer_id)
     choice = chunk.choices[0] if chunk is not None and chunk.choices else None

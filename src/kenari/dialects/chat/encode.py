@@ -41,18 +41,20 @@ class ChatEncoder:
 
     def encode(self, events: list[Event]) -> bytes:
         """The chunks of these events."""
-        if self.started:
-            texts = [event.delta for event in events if type(event) is Text and event.delta and not event.logprobs]
-            if texts and len(texts) == len(events):  # nearly every call
-                return self._text + self._between.join(texts) + self._text_end
         out: list[bytes] = []
+        texts: list[bytes] = []  # plain ones that follow each other: nearly all there is
         for event in events:
             if type(event) is Text and event.delta and not event.logprobs:
-                out.append(self._text + event.delta + self._text_end)
+                texts.append(event.delta)
                 continue
+            if texts:
+                out.append(self._text + self._between.join(texts) + self._text_end)
+                texts = []
             piece = self._encode(event)
             if piece:
                 out.append(piece)
+        if texts:
+            out.append(self._text + self._between.join(texts) + self._text_end)
         if not out:
             return b""
         if not self.started:
@@ -180,19 +182,19 @@ def encode_reply(reply: Reply, answer: Answer) -> bytes:
         elif block.kind != "opaque":
             text += block.text
         logprobs += block.logprobs
-    return b'{"id":"%b","object":"chat.completion","created":%d,"model":%b,"choices":[%b]%b}' % (
-        answer.id.encode(),
-        answer.created,
-        jsonx.encode(answer.model),
-        b'{"index":0,"message":{"role":"assistant","content":%b%b}%b,"finish_reason":"%b"}'
-        % (
-            b"null" if calls and not text else b'"' + text + b'"',
-            _more(reply, answer, thought, calls) if len(reply.blocks) > 1 or not text else b"",
-            b',"logprobs":' + _merged(logprobs) if logprobs else b"",
-            FINISH[reply.stop.reason],
-        ),
-        usage_member(reply.usage),
-    )
+    message = b"null" if calls and not text else b'"' + text + b'"'
+    if len(reply.blocks) > 1 or not text:
+        message += _more(reply, answer, thought, calls)
+    probs = b',"logprobs":' + _merged(logprobs) if logprobs else b""
+    return whole(answer, message, probs + b',"finish_reason":"' + FINISH[reply.stop.reason] + b'"', reply.usage)
+
+
+def whole(answer: Answer, message: bytes, end: bytes, usage: Usage) -> bytes:
+    """The chat.completion object. `message` is its content and what follows it, `end` what follows the message."""
+    return (
+        b'{"id":"%b","object":"chat.completion","created":%d,"model":%b,'
+        b'"choices":[{"index":0,"message":{"role":"assistant","content":%b}%b}]%b}'
+    ) % (answer.id.encode(), answer.created, jsonx.encode(answer.model), message, end, usage_member(usage))
 
 
 def _more(reply: Reply, answer: Answer, thought: bytes, calls: list[dict[str, Any]]) -> bytes:

@@ -75,23 +75,25 @@ def encode_request(request: Request, profile: Profile) -> bytes:
         out["prompt_cache_key"] = request.cache_key
     _add_stream(out, request, profile)
     if same:
-        out = _in_order_of(request, out)
+        out = {name: out[name] for name in request.fields if name in out} | out
     return jsonx.encode(out)
 
 
 def _plain(request: Request, profile: Profile) -> bytes:
     """The same for a chat client's request that is nothing but texts, which are as they came."""
-    out: dict[str, Any] = {"model": request.model, "messages": [turn.raw for turn in request.turns]}
+    out: dict[str, Any] = {}
+    for name in request.fields:
+        if name == "model":
+            out["model"] = request.model
+        elif name == "messages":
+            out["messages"] = [turn.raw for turn in request.turns]
+        elif request.stream and (name == "stream" or profile.stream_usage):
+            out[name] = None  # its place
     if request.max_output is not None:
         _add_limits(out, request, profile)
     if request.stream:
         _add_stream(out, request, profile)
-    return jsonx.encode(_in_order_of(request, out))
-
-
-def _in_order_of(request: Request, out: dict[str, Any]) -> dict[str, Any]:
-    """The members in the order of a chat client's own; what the client did not send stands behind."""
-    return {name: out[name] for name in request.fields if name in out} | out
+    return jsonx.encode(out)
 
 
 def _add_stream(out: dict[str, Any], request: Request, profile: Profile) -> None:

@@ -9,9 +9,10 @@ from typing import Literal
 import msgspec
 from msgspec import Raw
 
-from kenari.core.events import Close, Event, Meter, Open, Start, Text
-from kenari.core.request import TextPart, Turn
-from kenari.dialects.chat.wire import UsageSeen, UsageWire
+from kenari.core.events import Escaped
+from kenari.core.request import Request, TextPart, Turn
+from kenari.core.usage import Usage
+from kenari.dialects.chat.wire import UsageWire, usage_of
 from kenari.dialects.frames import lenient
 from kenari.wire import jsonx
 
@@ -23,7 +24,7 @@ class _Message(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     content: Raw
 
 
-class _Said(msgspec.Struct, gc=False):
+class _Words(msgspec.Struct, gc=False):
     content: Raw
     reasoning: None = None
     reasoning_content: None = None
@@ -32,7 +33,7 @@ class _Said(msgspec.Struct, gc=False):
 
 
 class _Choice(msgspec.Struct, gc=False):
-    message: _Said
+    message: _Words
     finish_reason: Literal["stop", "length"]
     index: Literal[0] = 0
     delta: None = None
@@ -48,28 +49,44 @@ class _Answer(msgspec.Struct, gc=False):
     x_groq: None = None
 
 
+class Said(msgspec.Struct, frozen=True, gc=False):
+    """An answer that is one text: its escaped text, the provider's word for how it ended, what it used."""
+
+    text: Escaped
+    word: Literal["stop", "length"]
+    usage: Usage | None
+
+
 _MESSAGE = jsonx.decoder(_Message)
 _ANSWER = lenient(_Answer)
+_MODEL = jsonx.decoder(str)
+_FLAG = jsonx.decoder(bool)
+_MESSAGES = jsonx.decoder(list[Raw])
 
 
-def plain_turns(messages: list[Raw]) -> list[Turn] | None:
-    """The turns of messages that have a role and one text each."""
+def plain_request(fields: dict[str, Raw]) -> Request | None:
+    """The request with these members (model, messages, stream and its options, nothing else) when each of its messages
+    is a role with one text."""
     turns: list[Turn] = []
     try:
-        for at, raw in enumerate(messages):
+        model = _MODEL.decode(fields["model"])
+        stream = "stream" in fields and _FLAG.decode(fields["stream"])
+        for raw in _MESSAGES.decode(fields["messages"]):
             message = _MESSAGE.decode(raw)
             content = memoryview(message.content)
             if content[0] != _QUOTE:
                 return None
             text = TextPart(content[1:-1].tobytes())
-            turns.append(Turn(message.role, [text], raw=raw, param=f"messages[{at}]"))
-    except msgspec.DecodeError:
+            turns.append(Turn(message.role, [text], raw=raw, param=f"messages[{len(turns)}]"))
+    except (KeyError, msgspec.DecodeError, RecursionError):
         return None
-    return turns
+    if not model or not turns:
+        return None
+    return Request(origin="chat", model=model, turns=turns, fields=fields, stream=stream, plain=True)
 
 
-def plain_answer(body: bytes) -> tuple[list[Event], str] | None:
-    """The events of an answer that is one text, up to its Stop, and the provider's word for how it ended."""
+def plain_answer(body: bytes) -> Said | None:
+    """What a provider's plain answer says when it is one text."""
     try:
         answer = _ANSWER.decode(body)
         if not body.isascii():
@@ -79,13 +96,10 @@ def plain_answer(body: bytes) -> tuple[list[Event], str] | None:
     if not answer.choices:
         return None
     choice = answer.choices[0]
-    content = bytes(choice.message.content)
-    if len(content) <= 2 or content[0] != _QUOTE or b"\\u" in content:
+    content = memoryview(choice.message.content)
+    if len(content) <= 2 or content[0] != _QUOTE:
         return None
-    events: list[Event] = [Start(), Open(0, "text"), Text(0, content[1:-1])]
-    if answer.usage is not None:
-        usage = UsageSeen().take(answer.usage)
-        if usage is not None:
-            events.append(Meter(usage))
-    events.append(Close(0))
-    return events, choice.finish_reason
+    text = content[1:-1].tobytes()
+    if b"\\u" in text:  # perhaps half a pair
+        return None
+    return Said(text, choice.finish_reason, None if answer.usage is None else usage_of(answer.usage))

@@ -8,6 +8,8 @@ stands before and behind that text is remembered; a later frame with the same by
 from kenari.core.events import Escaped
 from kenari.wire.sse import Frame
 
+MANY = 4
+"""So many frames at once are worth being cut together."""
 _CAREFUL = bytes([*range(32), 0x22, 0x5C, *range(127, 256)])
 """Bytes that end a string, begin an escape, are illegal in one, or need their UTF-8 checked."""
 
@@ -23,7 +25,7 @@ class Splice:
         """A parsed frame `data` was nothing but this text."""
         literal = b'"' + text + b'"'
         at = data.find(literal)
-        if at < 0 or data.find(literal, at + 1) >= 0 or not text:
+        if at < 0 or data.find(literal, at + 1) >= 0 or not text or b"\n" in data:
             self._prefix = b""
             return
         self._prefix, self._suffix = data[: at + 1], data[at + len(literal) - 1 :]
@@ -31,12 +33,19 @@ class Splice:
     def cut(self, frames: list[Frame], start: int) -> list[Escaped]:
         """The texts of the frames from `start` on, up to the first one that has to be parsed."""
         prefix, suffix = self._prefix, self._suffix
-        texts: list[Escaped] = []
         if not prefix:
-            return texts
+            return []
+        stop = len(frames)
+        while stop > start and not frames[stop - 1].data.startswith(prefix):  # the last words of a stream
+            stop -= 1
+        datas = [frame.data for frame in (frames[start:stop] if start or stop < len(frames) else frames)]
+        if len(datas) >= MANY:
+            texts = self._cut_all(datas)
+            if texts is not None:
+                return texts
+        texts = []
         head, tail = len(prefix), -len(suffix)
-        for at in range(start, len(frames)):
-            data = frames[at][1]
+        for data in datas:
             if not data.startswith(prefix) or not data.endswith(suffix):
                 break
             text = data[head:tail]
@@ -44,3 +53,18 @@ class Splice:
                 break
             texts.append(text)
         return texts
+
+    def _cut_all(self, datas: list[bytes]) -> list[Escaped] | None:
+        """The texts of all these frames, None when one of them has to be parsed.
+
+        They are cut at these places and put together again: if that gives the same bytes, they were all of that form.
+        (Neither prefix nor suffix nor a text that needs no care holds a line end, so the frames' borders are the same.)
+        """
+        prefix, suffix = self._prefix, self._suffix
+        head, tail = len(prefix), -len(suffix)
+        texts = [data[head:tail] for data in datas]
+        together = b"".join(texts)
+        if b"" in texts or len(together.translate(None, _CAREFUL)) != len(together):
+            return None
+        again = prefix + (suffix + b"\n" + prefix).join(texts) + suffix
+        return texts if again == b"\n".join(datas) else None

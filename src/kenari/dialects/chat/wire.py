@@ -157,6 +157,20 @@ class UsageSeen:
         )
 
 
+def usage_of(wire: UsageWire) -> Usage | None:
+    """The usage of an answer that reports it once."""
+    prompt, output, details, spent = (
+        wire.prompt_tokens,
+        wire.completion_tokens,
+        wire.prompt_tokens_details,
+        wire.completion_tokens_details,
+    )
+    odd = wire.prompt_cache_hit_tokens is not None or wire.cached_tokens is not None
+    if odd or not prompt or not output or prompt < 0 or output < 0 or details is not None or spent is not None:
+        return UsageSeen().take(wire)
+    return Usage(fresh=prompt, output=output)
+
+
 def _later(old: int | None, new: int | None) -> int | None:
     """A count after a later report: zero is a report, but never takes back a larger one."""
     return old if new is None or (new <= 0 and old is not None) else max(new, 0)

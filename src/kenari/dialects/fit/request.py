@@ -1,7 +1,6 @@
 """`fit`: a request made ready for one target. Pure: the client's request is left as it was."""
 
 from collections.abc import Callable
-from copy import copy
 
 import msgspec
 from msgspec import Raw
@@ -25,9 +24,16 @@ def fit(request: Request, target: Target, seal_key: Callable[[str], str] | None 
     (M3); without it none travels. Raises KenariError (400) where a person's words would be lost."""
     max_output = _max_output(request, target)
     if request.plain and request.origin == target.dialect and not target.profile.system_first_only:
-        fitted = copy(request)  # texts of the target's own format: nothing below would change them
-        fitted.model, fitted.max_output = target.model, max_output
-        return fitted
+        return Request(  # texts of the target's own format: nothing below would change them
+            origin=request.origin,
+            model=target.model,
+            turns=request.turns,
+            fields=request.fields,
+            stream=request.stream,
+            max_output=max_output,
+            notices=request.notices,
+            plain=True,
+        )
     notices: list[Notice] = []
     tools, choice, names = fit_tools(request, target, notices)
     turns = pair_results(request.turns)

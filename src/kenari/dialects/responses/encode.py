@@ -213,14 +213,15 @@ class ResponsesEncoder:
         for event in events[start:] if start else events:
             if type(event) is not takes or event.index != block or not event.delta:  # type: ignore[union-attr]
                 break
-            delta = event.delta  # type: ignore[union-attr]
-            pieces.append(delta)
-            if head:
-                out.append(b'%b%b","sequence_number":%d}\n\n' % (head, delta, number))
-                number += 1
+            pieces.append(event.delta)  # type: ignore[union-attr]
+        count = len(pieces)
         item.pieces += pieces
-        self._number = number
-        return len(pieces)
+        if head and count:
+            self._number = number + count
+            told: list[bytes | int] = [0] * (2 * count)
+            told[::2], told[1::2] = pieces, range(number, number + count)
+            out.append((head + b'%b","sequence_number":%d}\n\n') * count % tuple(told))  # all frames in one go
+        return count
 
     def _delta(self, delta: bytes) -> bytes:
         self._item.pieces.append(delta)  # type: ignore[union-attr]
