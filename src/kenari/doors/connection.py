@@ -143,11 +143,11 @@ class Connection(asyncio.Protocol):
         """Take a request whose head is that of the last one. False when it has to be parsed."""
         if self._current is not None or self._waiting or self._write_paused or self._edge.draining:
             return False
-        body = known.body(data)
-        if body is None or len(body) > self._edge.limits.max_body:
+        exchange = known.again(data, self._edge.new_id(), self._edge.limits.max_body)
+        if exchange is None:
             return False
         self._since = self._heard
-        self._start(known.exchange(self._edge.new_id(), body))
+        self._start(exchange)
         return True
 
     def eof_received(self) -> bool:

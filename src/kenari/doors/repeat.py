@@ -21,8 +21,9 @@ class Repeat:
         self._before, self._after = before, after
         self._exchange = exchange
 
-    def body(self, data: bytes) -> bytes | None:
-        """The body of a request with the same head, None when it is another head or the request is not whole."""
+    def again(self, data: bytes, request_id: str, limit: int) -> HttpExchange | None:
+        """The request with the same head, None when it is another head, or is not whole, or its body is larger than
+        `limit`."""
         before, after = self._before, self._after
         if not data.startswith(before):
             return None
@@ -31,18 +32,15 @@ class Repeat:
         if end < 0:
             return None
         digits = data[start:end]
-        body = end + len(after)
-        if not digits.isdigit() or body + int(digits) != len(data):
+        body = data[end + len(after) :]
+        if not digits.isdigit() or int(digits) != len(body) or len(body) > limit:
             return None
-        return data[body:]
-
-    def exchange(self, request_id: str, body: bytes) -> HttpExchange:
-        """The request anew, with this body."""
         known = self._exchange
-        headers = {**known.headers, b"content-length": b"%d" % len(body)}
-        again = HttpExchange(known.wire, request_id, known.method, known.path, known.query, headers)
-        again.body, again.peer = body, known.peer
-        return again
+        headers = known.headers.copy()
+        headers[b"content-length"] = digits
+        exchange = HttpExchange(known.wire, request_id, known.method, known.path, known.query, headers)
+        exchange.body, exchange.peer = body, known.peer
+        return exchange
 
 
 def repeat_of(data: bytes, exchange: HttpExchange) -> Repeat | None:

@@ -74,7 +74,8 @@ class Run:
             fitted.stream = True
         self._sealer.maker = candidate.target.maker
         line.target, line.provider_format = candidate.id, provider.dialect
-        self._note(fitted.notices)
+        if fitted.notices is not line.notices:
+            self._note(fitted.notices)
         done = asyncio.get_running_loop().create_future()
         attempt = Attempt(candidate, fitted, self._sink, done, services.clock)
         attempt.names = (candidate.target.model, self._request.model)
@@ -151,8 +152,6 @@ class Run:
         return id_lines(self._exchange.id) + kind + ignored_line(self._line.notices)
 
     def _note(self, notices: list[Notice]) -> None:
-        if notices == self._line.notices:
-            return
         self._line.notices = notices
         if not self._sink.begun:
             self._sink.head = self._head(STREAM if self._request.stream else JSON)

@@ -165,7 +165,8 @@ def require_utf8(body: bytes) -> None:
 
 def request_fields(body: bytes) -> dict[str, Raw]:
     """The top-level members of a client's request. Raises the 400 that tells what is wrong with the JSON."""
-    require_utf8(body)
+    if not body.isascii():
+        require_utf8(body)
     try:
         return _MEMBERS.decode(body)
     except (msgspec.DecodeError, RecursionError):  # said in words below, or mended

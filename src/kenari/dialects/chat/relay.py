@@ -11,7 +11,7 @@ from kenari.dialects.chat.plain import plain_answer
 def pass_reply(body: bytes, answer: Answer, profile: Profile) -> Passed | None:
     """What decoding, folding and encoding make of this answer; None where it takes these steps, or counts are missing."""
     said = None if profile.think_tags else plain_answer(body)
-    if said is None or said.usage is None or not said.usage.prompt or not said.usage.output:
+    if said is None or said.usage is None or not said.usage.fresh or not said.usage.output:
         return None
     end = b',"finish_reason":"' + said.word.encode() + b'"'
     client = whole(answer, b'"' + said.text + b'"', end, said.usage)
