@@ -73,8 +73,8 @@ async def heard(reads: list[bytes], remembers: bool) -> tuple[list[Seen], list[s
         if wire.closing:
             break
         if not remembers:
-            connection._known = None  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-        known = connection._known  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+            connection._known = None  # pyright: ignore[reportPrivateUsage]
+        known = connection._known  # pyright: ignore[reportPrivateUsage]
         if known is not None and known.again(data, "x", 40) is not None:
             again += 1
         connection.data_received(data)
@@ -114,12 +114,19 @@ REQUESTS = st.lists(st.tuples(st.integers(0, 1), LENGTHS | st.just(b"%d"), BODIE
 
 @given(heads=st.tuples(HEADS, HEADS), requests=REQUESTS)
 @settings(max_examples=300, deadline=None)
-@example((head("POST", b"", b"content-length: "), b""), [(0, b"%d", b"abc", 0), (0, b"%d", b"defg", 0), (0, b"%d", b"", 0)])
-@example((head("POST", b"", b"content-length: "), b""), [(0, b"%d", b"abc", 0), (0, b"%d", b"defg", 2), (0, b"%d", b"", 0)])
-def test_a_head_that_comes_again_means_the_same(heads: tuple[bytes, bytes], requests: list[Any]) -> None:
+@example(
+    (head("POST", b"", b"content-length: "), b""), [(0, b"%d", b"abc", 0), (0, b"%d", b"defg", 0), (0, b"%d", b"", 0)]
+)
+@example(
+    (head("POST", b"", b"content-length: "), b""), [(0, b"%d", b"abc", 0), (0, b"%d", b"defg", 2), (0, b"%d", b"", 0)]
+)
+def test_a_head_that_comes_again_means_the_same(
+    heads: tuple[bytes, bytes], requests: list[tuple[int, bytes, bytes, int]]
+) -> None:
     """F13: whatever comes on a connection, what is recognised is what would have been parsed."""
     reads = [
-        heads[which] + (spelling % max(0, len(body) + off)) + b"\r\n\r\n" + body for which, spelling, body, off in requests
+        heads[which] + (spelling % max(0, len(body) + off)) + b"\r\n\r\n" + body
+        for which, spelling, body, off in requests
     ]
     fast, slow = asyncio.run(heard(reads, remembers=True)), asyncio.run(heard(reads, remembers=False))
     assert fast[:3] == slow[:3]
@@ -152,7 +159,7 @@ def test_every_request_has_an_id_of_its_own() -> None:
             connection.data_received(b"POST / HTTP/1.1\r\ncontent-length: 1\r\n\r\nx")
             await asyncio.sleep(0)
             await asyncio.sleep(0)
-        assert isinstance(connection._known, Repeat)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        assert isinstance(connection._known, Repeat)  # pyright: ignore[reportPrivateUsage]
         edge.close()
         connection.connection_lost(None)
 

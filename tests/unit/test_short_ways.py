@@ -19,15 +19,16 @@ from kenari.dialects.chat import request as chat_request
 from kenari.dialects.chat.decode import ChatDecoder, decode_reply
 from kenari.dialects.chat.plain import plain_answer
 from kenari.dialects.chat.request import decode_request
+from kenari.dialects.chat.wire import CHUNK
 from kenari.dialects.fields import Fields
 from kenari.dialects.fit import Target, fit
 from kenari.dialects.frames import read_frame
-from kenari.dialects.chat.wire import CHUNK
 from kenari.wire import jsonx
 from kenari.wire.sse import Frame, Frames
 
 TEXTS = st.text(max_size=8) | st.sampled_from(["", "\x00", '"', "\\", "\ud800", "é", "😀", "a\nb", "data: x"])
-ODD = st.none() | st.booleans() | st.integers(-2, 3) | TEXTS | st.just([]) | st.just({})
+EMPTY: st.SearchStrategy[Any] = st.sampled_from(["[]", "{}"]).map(json.loads)
+ODD: st.SearchStrategy[Any] = st.none() | st.booleans() | st.integers(-2, 3) | TEXTS | EMPTY
 
 
 def dumped(value: Any, ascii_only: bool) -> bytes:
@@ -35,11 +36,11 @@ def dumped(value: Any, ascii_only: bool) -> bytes:
     return json.dumps(value, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
 
 
-MESSAGES = st.fixed_dictionaries(
+MESSAGES: st.SearchStrategy[Any] = st.fixed_dictionaries(
     {"role": st.sampled_from(["system", "user", "assistant"]), "content": TEXTS},
     optional={"name": TEXTS},
 ) | st.fixed_dictionaries({}, optional={"role": ODD, "content": ODD | st.just([{"type": "text", "text": "x"}])})
-BODIES = st.fixed_dictionaries(
+BODIES: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {"model": TEXTS, "messages": st.lists(MESSAGES, max_size=3)},
     optional={"stream": st.booleans() | ODD, "stream_options": ODD},
 )
@@ -59,7 +60,7 @@ def test_a_plain_request_is_read_as_any_other(body: dict[str, Any], ascii_only: 
     raw = dumped(body, ascii_only)
 
     def slowly() -> Request:
-        return chat_request._decode(Fields(jsonx.request_fields(raw)))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        return chat_request._decode(Fields(jsonx.request_fields(raw)))  # pyright: ignore[reportPrivateUsage]
 
     fast, slow = outcome(lambda: decode_request(raw)), outcome(slowly)
     if isinstance(fast, Request):
@@ -91,12 +92,12 @@ def test_a_plain_request_is_fitted_and_written_as_any_other(body: dict[str, Any]
     assert CHAT.encode_request(short, profile) == CHAT.encode_request(long, profile)
 
 
-WORDS = st.fixed_dictionaries(
+WORDS: st.SearchStrategy[Any] = st.fixed_dictionaries(
     {"content": TEXTS},
     optional={"role": st.just("assistant"), "refusal": ODD, "reasoning": ODD, "tool_calls": st.none() | st.just([])},
 )
 COUNTS = st.none() | st.integers(-1, 9)
-USAGES = st.fixed_dictionaries(
+USAGES: st.SearchStrategy[Any] = st.fixed_dictionaries(
     {},
     optional={
         "prompt_tokens": COUNTS,
@@ -107,12 +108,19 @@ USAGES = st.fixed_dictionaries(
         "completion_tokens_details": st.none() | st.fixed_dictionaries({"reasoning_tokens": COUNTS}),
     },
 )
-ANSWERS = st.fixed_dictionaries(
+ANSWERS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {
         "choices": st.lists(
             st.fixed_dictionaries(
-                {"message": WORDS, "finish_reason": st.sampled_from(["stop", "length", "tool_calls", "error", "eos"]) | ODD},
-                optional={"index": ODD, "logprobs": st.none() | st.just({"content": []}), "stop_reason": ODD},
+                {
+                    "message": WORDS,
+                    "finish_reason": st.sampled_from(["stop", "length", "tool_calls", "error", "eos"]) | ODD,
+                },
+                optional={
+                    "index": ODD,
+                    "logprobs": st.none() | st.fixed_dictionaries({"content": EMPTY}),
+                    "stop_reason": ODD,
+                },
             ),
             max_size=2,
         )
@@ -174,21 +182,28 @@ def test_most_answers_do_pass() -> None:
 PIECES = st.lists(TEXTS, max_size=12)
 
 
-@given(texts=PIECES, extra=st.lists(st.sampled_from([b"{}", b"", b"[DONE]", b'{"error":{"message":"x"}}', b"x"]), max_size=2))
+@given(
+    texts=PIECES,
+    extra=st.lists(st.sampled_from([b"{}", b"", b"[DONE]", b'{"error":{"message":"x"}}', b"x"]), max_size=2),
+)
 @settings(max_examples=300, deadline=None)
 @example(["a"] * 12, [b"[DONE]"])
 @example(["a", "b", "", "c", "d", "e", "f"], [])
 @example(["a", "b", "c", "d", 'e"}},{', "f", "g", "h"], [])
 def test_frames_that_come_together_are_read_as_one_by_one(texts: list[str], extra: list[bytes]) -> None:
     """L1: a run of deltas that is cut out at once gives the same events."""
-    chunks = [dumped({"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]}, True) for text in texts]
+    chunks = [
+        dumped({"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]}, True) for text in texts
+    ]
     frames = [Frame(b"", data) for data in chunks + extra + chunks]
     together, apart = ChatDecoder(Profile(), ID), ChatDecoder(Profile(), ID)
     one_by_one = [event for frame in frames for event in apart.feed(frame)]
     assert [*map(repr, together.feed_all(frames))] == [*map(repr, one_by_one)]  # errors are equal to themselves only
 
 
-@given(data=st.lists(st.sampled_from([b"data: ", b"data:", b"\n", b"\n\n", b"a", b"event: x", b": c", b"\r"]), max_size=16))
+@given(
+    data=st.lists(st.sampled_from([b"data: ", b"data:", b"\n", b"\n\n", b"a", b"event: x", b": c", b"\r"]), max_size=16)
+)
 @settings(max_examples=400, deadline=None)
 def test_bytes_that_come_together_are_framed_as_one_by_one(data: list[bytes]) -> None:
     """L1: a read of nothing but data lines is split at once, with the same frames."""

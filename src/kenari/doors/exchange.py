@@ -4,7 +4,7 @@ import time
 from typing import Protocol
 
 from kenari.core.ports import Watcher
-from kenari.wire.http1 import LAST_CHUNK, chunk, status_line
+from kenari.wire.http1 import CHUNK, LAST_CHUNK, status_line
 
 
 class Wire(Protocol):
@@ -45,7 +45,7 @@ class HttpExchange:
         "wire",
     )
 
-    def __init__(  # noqa: PLR0913 - what a request's head says
+    def __init__(
         self, wire: Wire, request_id: str, method: str, path: str, query: str, headers: dict[bytes, bytes]
     ) -> None:
         self.id = request_id
@@ -100,7 +100,7 @@ class HttpExchange:
         """The next bytes, with their chunk's frame in the same write."""
         if self.gone or self._done or not data:
             return
-        self.wire.send(chunk(data) if self._chunked else data)
+        self.wire.send(CHUNK % (len(data), data) if self._chunked else data)
 
     def end(self) -> None:
         """The answer is complete."""

@@ -104,7 +104,7 @@ class Attempt:
                 self._fail(error)
                 return
             if whole:
-                events = decoder.feed_all(whole)
+                events = decoder.feed(whole[0]) if len(whole) == 1 else decoder.feed_all(whole)
                 if events or decoder.done:
                     self._advance(events)
         else:

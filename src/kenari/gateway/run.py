@@ -158,4 +158,3 @@ class Run:
 
     def _seal_key(self, key: str) -> str:
         return cache_key(self._services.cache_key, self._caller.account, key)
-

@@ -113,7 +113,8 @@ class StreamSink(Sink):
         if last:
             data += self._encoder.finish()
         if data:
-            self._begin()
+            if not self.begun:
+                self._begin()
             self.exchange.write(data)
             self._last_bytes = self._last_event = self._clock()
         if last:

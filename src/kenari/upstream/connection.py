@@ -281,7 +281,12 @@ class Connection(asyncio.Protocol):
         """The answer is complete and all bytes that came with it are read: keep the connection or end it."""
         self._complete = False
         transport = self._transport
-        if self._keeps and transport is not None and not transport.is_closing() and not transport.get_write_buffer_size():
+        if (
+            self._keeps
+            and transport is not None
+            and not transport.is_closing()
+            and not transport.get_write_buffer_size()
+        ):
             if self._paused:
                 self.set_paused(False)
             self._pool.put(self)

@@ -20,7 +20,6 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
     data: bytes
 
 
-
 class Frames:
     """Cuts a provider's bytes into frames. `comments` counts comment lines, which are a sign of life (S14)."""
 
@@ -44,7 +43,10 @@ class Frames:
         if cut < 0:
             self._keep(buffer)
             return []
-        self._keep(buffer[cut + 2 :])
+        if cut + 2 == len(buffer):  # nearly always a read ends with a frame
+            self._tail = b""
+        else:
+            self._keep(buffer[cut + 2 :])
         if buffer.startswith(b"data: "):  # chat: nothing but data lines
             datas = buffer[6:cut].split(_NEXT)
             if buffer.count(b"\n", 0, cut) == 2 * (len(datas) - 1):

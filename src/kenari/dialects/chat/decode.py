@@ -51,7 +51,12 @@ class ChatDecoder:
 
     def feed(self, frame: Frame) -> list[Event]:
         """The events of one frame."""
-        return self.feed_all([frame])
+        data, block = frame.data, self._open
+        if self._spliced and block is not None and not self._failed and not self.done:
+            text = self._splice.one(data)
+            if text:
+                return [Reason(block, text) if self._reasoning else Text(block, text)]
+        return self._parse(data)
 
     def feed_all(self, frames: list[Frame]) -> list[Event]:
         """The events of frames that came together; runs of plain deltas are cut out without being parsed."""

@@ -41,6 +41,10 @@ class ChatEncoder:
 
     def encode(self, events: list[Event]) -> bytes:
         """The chunks of these events."""
+        if len(events) == 1 and self.started:  # nearly every call
+            event = events[0]
+            if type(event) is Text and event.delta and not event.logprobs:
+                return self._text + event.delta + self._text_end
         out: list[bytes] = []
         texts: list[bytes] = []  # plain ones that follow each other: nearly all there is
         for event in events:

@@ -30,26 +30,30 @@ class Splice:
             return
         self._prefix, self._suffix = data[: at + 1], data[at + len(literal) - 1 :]
 
+    def one(self, data: bytes) -> Escaped:
+        """The text of a frame of the same form, b"" when it has to be parsed."""
+        prefix, suffix = self._prefix, self._suffix
+        if not prefix or not data.startswith(prefix) or not data.endswith(suffix):
+            return b""
+        text = data[len(prefix) : -len(suffix)]
+        return text if len(text.translate(None, _CAREFUL)) == len(text) else b""
+
     def cut(self, frames: list[Frame], start: int) -> list[Escaped]:
         """The texts of the frames from `start` on, up to the first one that has to be parsed."""
-        prefix, suffix = self._prefix, self._suffix
+        prefix = self._prefix
         if not prefix:
             return []
         stop = len(frames)
         while stop > start and not frames[stop - 1].data.startswith(prefix):  # the last words of a stream
             stop -= 1
         datas = [frame.data for frame in (frames[start:stop] if start or stop < len(frames) else frames)]
-        if len(datas) >= MANY:
-            texts = self._cut_all(datas)
-            if texts is not None:
-                return texts
-        texts = []
-        head, tail = len(prefix), -len(suffix)
+        together = self._cut_all(datas) if len(datas) >= MANY else None
+        if together is not None:
+            return together
+        texts: list[Escaped] = []
         for data in datas:
-            if not data.startswith(prefix) or not data.endswith(suffix):
-                break
-            text = data[head:tail]
-            if not text or len(text.translate(None, _CAREFUL)) != len(text):
+            text = self.one(data)
+            if not text:
                 break
             texts.append(text)
         return texts

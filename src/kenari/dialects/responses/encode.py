@@ -65,6 +65,10 @@ class ResponsesEncoder:
 
     def encode(self, events: list[Event]) -> bytes:
         """The frames of these events."""
+        if len(events) == 1:  # nearly always one more piece of what is under way
+            event = events[0]
+            if type(event) is self._takes and event.index == self._block and event.delta:  # type: ignore[union-attr]
+                return self._delta(event.delta)  # type: ignore[union-attr]
         out: list[bytes] = []
         at = self._more(events, 0, out)
         if at == len(events):  # nearly always
