@@ -183,7 +183,7 @@ SEEDS = [
     Seed(
         "U2",
         "core/usage.py",
-        "return (self.fresh or 0) + (self.cache_read or 0) + self.cache_write",
+        "return (self.fresh or 0) + cached",
         "return self.fresh or 0",
     ),
     Seed("S107", "doors/public.py", 'raise KenariError("not_found"', 'raise KenariError("bad_request"'),

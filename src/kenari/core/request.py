@@ -202,6 +202,9 @@ class Request(msgspec.Struct, kw_only=True):
     extra: tuple[str, ...] = ()
     notices: list[Notice] = []
     names: dict[str, "ToolName"] = {}
+    plain: bool = False
+    """Every turn is one text of a system, a user or an assistant, as it came, and nothing else is asked for: `fit` and
+    a dialect's own encoder may take shorter ways to the same result."""
 
 
 class ToolName(msgspec.Struct, frozen=True):

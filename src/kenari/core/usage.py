@@ -26,7 +26,8 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
     @property
     def prompt(self) -> int:
         """The whole input side, cached tokens included."""
-        return (self.fresh or 0) + (self.cache_read or 0) + self.cache_write
+        cached = (self.cache_read or 0) + (self.cache_write_5m or 0) + (self.cache_write_1h or 0)
+        return (self.fresh or 0) + cached
 
     @property
     def total(self) -> int:

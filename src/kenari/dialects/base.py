@@ -10,10 +10,11 @@ from typing import Literal, Protocol, TypeAlias
 import msgspec
 
 from kenari.core.errors import KenariError
-from kenari.core.events import Event, ProofKind
+from kenari.core.events import Event, ProofKind, Stop
 from kenari.core.fold import Reply
 from kenari.core.profile import Profile
 from kenari.core.request import Request
+from kenari.core.usage import Usage
 from kenari.wire.sse import Frame
 
 RelayRule: TypeAlias = Literal["pass", "patch", "drop"]
@@ -45,6 +46,16 @@ class Answer(msgspec.Struct, kw_only=True):
     raw_signatures: bool = False
 
 
+class Passed(msgspec.Struct, frozen=True, gc=False):
+    """A provider's plain answer as a client of the same format gets it, and what the gateway has to know of it:
+    the escaped bytes of its text, its usage, how it ended."""
+
+    body: bytes
+    size: int
+    usage: Usage
+    stop: Stop
+
+
 class Decoder(Protocol):
     """Turns the frames of one provider answer into events. Obeys the grammar on any input, truncated or hostile."""
 
@@ -54,6 +65,10 @@ class Decoder(Protocol):
     def feed(self, frame: Frame) -> list[Event]:
         """The events of one frame. Never raises for what a provider sends: what cannot be read is skipped or is a
         Failure."""
+        ...
+
+    def feed_all(self, frames: list[Frame]) -> list[Event]:
+        """The events of frames that came together: the same as of each alone, in fewer steps where there are many."""
         ...
 
     def finish(self) -> list[Event]:
@@ -111,6 +126,11 @@ class Dialect(Protocol):
 
     def encode_reply(self, reply: Reply, answer: Answer) -> bytes:
         """The client's plain answer."""
+        ...
+
+    def pass_reply(self, body: bytes, answer: Answer, profile: Profile) -> Passed | None:
+        """A provider's plain answer for a client of this format in one step: what `decode_reply`, fold and
+        `encode_reply` make of it, for the commonest answers; None for all others."""
         ...
 
     def decoder(self, profile: Profile, answer_id: str) -> Decoder:

@@ -21,6 +21,7 @@ from kenari.doors.limits import (
     plain_body,
     too_slow,
 )
+from kenari.doors.repeat import Repeat, repeat_of
 from kenari.wire.http1 import CONTINUE, has_body, is_plainly_framed, split_target, without_upgrade
 from kenari.wire.inflate import CODINGS
 
@@ -45,6 +46,10 @@ class Owner(Protocol):
 
     def refuse(self, exchange: Exchange, error: KenariError, /) -> None:
         """Answer what never became one."""
+        ...
+
+    def new_id(self) -> str:
+        """The id of a request."""
         ...
 
     def opened(self, connection: "Connection") -> None:
@@ -74,6 +79,7 @@ class Connection(asyncio.Protocol):
         self._lingers = 0.0  # the connection ends, at the latest then; until then bytes are thrown away
         self._refusal: KenariError | None = None  # what the last of `_waiting` will be told
         self._deaf = False  # nothing of what still comes is a request
+        self._known: Repeat | None = None  # the head of the last request that was whole in one reading
         self._came = 0  # at most so much is the head that is being read
         self._fresh = False  # a request began in the bytes that came last
         self._reading_paused = False
@@ -111,6 +117,8 @@ class Connection(asyncio.Protocol):
         self._heard = self._edge.loop.time()
         if self._lingers or self._deaf:
             return
+        if self._known is not None and self._state == "idle" and self._take_again(self._known, data):
+            return
         size, self._fresh = self._size, False
         self._came = len(data) + (self._came if self._state != "idle" else 0)
         try:
@@ -124,10 +132,23 @@ class Connection(asyncio.Protocol):
             self._fault = self._fault or malformed()
         if self._state != "idle":
             self._count_bare(0 if self._fresh or self._size != size else len(data))
+        elif self._current is not None and self._fresh and self._fault is None and not self._waiting:
+            self._known = repeat_of(data, self._current)
         if self._fault is not None:
             self._refuse(self._fault)
         elif self._waiting and self._has_enough():
             self._pause_reading()
+
+    def _take_again(self, known: Repeat, data: bytes) -> bool:
+        """Take a request whose head is that of the last one. False when it has to be parsed."""
+        if self._current is not None or self._waiting or self._write_paused or self._edge.draining:
+            return False
+        exchange = known.again(data, self._edge.new_id(), self._edge.limits.max_body)
+        if exchange is None:
+            return False
+        self._since = self._heard
+        self._start(exchange)
+        return True
 
     def eof_received(self) -> bool:
         """The client has closed its side: it is gone (F6)."""
@@ -244,7 +265,7 @@ class Connection(asyncio.Protocol):
         self._since = self._heard = self._edge.loop.time()  # a client that had to wait was not slow
         if not exchange.keeps or self._edge.draining:
             self._close()
-        elif not self._write_paused:
+        elif not self._write_paused and (self._waiting or self._reading_paused or self._state != "idle"):
             self._next()
 
     def abort(self) -> None:
@@ -289,7 +310,8 @@ class Connection(asyncio.Protocol):
     def _exchange(self) -> HttpExchange:
         parser, headers = self._parser, self._headers
         path, query = split_target(self._url)
-        exchange = HttpExchange(self, parser.get_method().decode(), path, query, headers)
+        method = parser.get_method().decode()
+        exchange = HttpExchange(self, self._edge.new_id(), method, path, query, headers)
         keeps = parser.should_keep_alive()
         if not keeps or b"connection" in headers:  # else it is 1.1, which need not be asked for
             exchange.http10 = parser.get_http_version() != "1.1"

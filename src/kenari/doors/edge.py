@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import traceback
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias
@@ -16,6 +17,7 @@ Refuse: TypeAlias = Callable[[Exchange, KenariError], None]
 
 _log = logging.getLogger("kenari.edge")
 TICK_SECONDS = 0.5
+IDS_AT_ONCE = 256
 
 
 class Edge:
@@ -32,6 +34,7 @@ class Edge:
         self._ticker: asyncio.TimerHandle | None = None
         self._empty: asyncio.Event = asyncio.Event()
         self._empty.set()
+        self._ids: list[str] = []
 
     def __call__(self) -> Connection:
         """A new connection: the protocol factory of `loop.create_server`."""
@@ -40,6 +43,13 @@ class Edge:
     def add_server(self, server: asyncio.AbstractServer) -> None:
         """A listening socket whose connections come here."""
         self._servers.append(server)
+
+    def new_id(self) -> str:
+        """The one id of a request (D14). Randomness is fetched for many at once: it takes a system call."""
+        if not self._ids:
+            drawn = os.urandom(8 * IDS_AT_ONCE).hex()
+            self._ids = [drawn[at : at + 16] for at in range(0, len(drawn), 16)]
+        return self._ids.pop()
 
     def opened(self, connection: Connection) -> None:
         """A connection stands."""

@@ -1,11 +1,10 @@
 """One request and its answer on the wire (core.ports.Exchange)."""
 
-import os
 import time
 from typing import Protocol
 
 from kenari.core.ports import Watcher
-from kenari.wire.http1 import LAST_CHUNK, chunk, status_line
+from kenari.wire.http1 import CHUNK, LAST_CHUNK, status_line
 
 
 class Wire(Protocol):
@@ -31,7 +30,6 @@ class HttpExchange:
         "_begun",
         "_chunked",
         "_done",
-        "_wire",
         "body",
         "extra_headers",
         "gone",
@@ -44,10 +42,13 @@ class HttpExchange:
         "peer",
         "query",
         "watcher",
+        "wire",
     )
 
-    def __init__(self, wire: Wire, method: str, path: str, query: str, headers: dict[bytes, bytes]) -> None:
-        self.id = os.urandom(8).hex()
+    def __init__(
+        self, wire: Wire, request_id: str, method: str, path: str, query: str, headers: dict[bytes, bytes]
+    ) -> None:
+        self.id = request_id
         self.method, self.path, self.query, self.headers = method, path, query, headers
         self.body = b""
         self.peer = ""
@@ -56,7 +57,7 @@ class HttpExchange:
         self.watcher: Watcher | None = None
         self.keeps = True
         self.http10 = False
-        self._wire = wire
+        self.wire = wire
         self._begun = self._done = self._chunked = False
 
     @property
@@ -77,8 +78,8 @@ class HttpExchange:
         self.watcher = None
         length = b"content-length: %d\r\n\r\n" % len(body) if status != 204 else b"\r\n"
         head = self._head(status, headers) + length
-        self._wire.send(head if self.method == "HEAD" else head + body)
-        self._wire.answered(self)
+        self.wire.send(head if self.method == "HEAD" else head + body)
+        self.wire.answered(self)
 
     def begin(self, status: int, headers: bytes) -> None:
         """The head of a streamed answer: chunked, for HTTP/1.0 delimited by the end of the connection (F13)."""
@@ -90,7 +91,7 @@ class HttpExchange:
             headers += b"transfer-encoding: chunked\r\n"
         else:
             self.keeps = False
-        self._wire.send(self._head(status, headers) + b"\r\n")
+        self.wire.send(self._head(status, headers) + b"\r\n")
         if self.method == "HEAD":
             self._chunked = False
             self.end()
@@ -99,7 +100,7 @@ class HttpExchange:
         """The next bytes, with their chunk's frame in the same write."""
         if self.gone or self._done or not data:
             return
-        self._wire.send(chunk(data) if self._chunked else data)
+        self.wire.send(CHUNK % (len(data), data) if self._chunked else data)
 
     def end(self) -> None:
         """The answer is complete."""
@@ -108,8 +109,8 @@ class HttpExchange:
         self._done = True
         self.watcher = None
         if self._chunked:
-            self._wire.send(LAST_CHUNK)
-        self._wire.answered(self)
+            self.wire.send(LAST_CHUNK)
+        self.wire.answered(self)
 
     def abort(self) -> None:
         """Break the connection (D16); an answer that is complete, or whose client has gone, stays as it is."""
@@ -117,7 +118,7 @@ class HttpExchange:
             return
         self._done = True
         self.watcher = None
-        self._wire.abort()
+        self.wire.abort()
 
     def leave(self) -> None:
         """The client has gone."""

@@ -10,6 +10,7 @@ from kenari.core.events import Event, Meter
 from kenari.core.ports import Call, Outgoing, Upstream
 from kenari.core.request import Request
 from kenari.core.usage import Usage
+from kenari.dialects.base import Decoder
 from kenari.dialects.failures import failure_of_status, no_answer, retry_after
 from kenari.gateway.estimate import completed_usage
 from kenari.gateway.gate import Gate, Phase
@@ -30,10 +31,17 @@ class Attempt:
     """Hears of one provider call and feeds the sink. `done` is resolved when nothing more comes of it.
 
     After that `error` says how it failed (None: it did not), `left` that the client went away, `gate.content` whether
-    the client may have seen something, `usage` what it used.
+    the client may have seen something, `usage` what it used. `clock` is the loop's time.
     """
 
-    def __init__(self, candidate: Candidate, request: Request, sink: Inlet, done: "asyncio.Future[None]") -> None:
+    def __init__(
+        self,
+        candidate: Candidate,
+        request: Request,
+        sink: Inlet,
+        done: "asyncio.Future[None]",
+        clock: Callable[[], float],
+    ) -> None:
         self._answer_id = sink.exchange.id
         self._dialect, self._provider = candidate.dialect, candidate.provider
         self.gate = Gate(request.names)
@@ -43,8 +51,8 @@ class Attempt:
         self.first_content: float | None = None
         self.answered = False
         self._request, self._sink = request, sink
-        self._decoder = self._dialect.decoder(self._provider.profile, self._answer_id)
-        self._frames = Frames()
+        self._decoder: Decoder | None = None  # of a stream
+        self._frames: Frames | None = None
         self._call: Call | None = None
         self._mode = ""
         self._status = 0
@@ -52,9 +60,10 @@ class Attempt:
         self._body: list[bytes] = []
         self._size = 0
         self._over = False  # the transport has said its last word
-        self._clock: Callable[[], float] = asyncio.get_running_loop().time
-        self._last = self._since = self._clock()
+        self._clock = clock
+        self._last = self._since = clock()
         self._secrets = (candidate.key,)
+        self._used: Usage | None = None  # once it is final
         self.names: tuple[str, str] = ("", "")
         self.count = Count(request)
         self.tally: Tally | None = None
@@ -81,6 +90,8 @@ class Attempt:
     @property
     def usage(self) -> Usage:
         """What this attempt used (so far), estimated where the provider did not say."""
+        if self._used is not None:
+            return self._used
         gate, tally = self.gate, self.tally
         said = (gate.output_bytes + 3) // 4 if tally is None else tally.tokens
         if self._spent and tally is not None:
@@ -102,6 +113,8 @@ class Attempt:
             self._mode = "error"
         elif headers.get(b"content-type", b"").lower().startswith(b"text/event-stream"):
             self._mode = "stream"
+            self._frames = Frames()
+            self._decoder = self._dialect.decoder(self._provider.profile, self._answer_id)
         else:
             self._mode = "json"
         self.answered = True
@@ -109,20 +122,20 @@ class Attempt:
     def on_body(self, data: bytes) -> None:
         """The next bytes: one write to the client at most."""
         self._last = self._clock()
-        if self._mode == "stream":
-            if self.done.done():
-                return
+        if self.done.done():
+            return
+        frames, decoder = self._frames, self._decoder
+        if frames is not None and decoder is not None:
             try:
-                frames = self._frames.feed(data)
+                whole = frames.feed(data)
             except KenariError as error:
                 self._fail(error)
                 return
-            events: list[Event] = []
-            for frame in frames:
-                events += self._decoder.feed(frame)
-            if events or self._decoder.done:
-                self._advance(events)
-        elif not self.done.done():
+            if whole:
+                events = decoder.feed(whole[0]) if len(whole) == 1 else decoder.feed_all(whole)
+                if events or decoder.done:
+                    self._advance(events)
+        else:
             self._size += len(data)
             if self._size <= (MAX_ANSWER if self._mode == "json" else MAX_ERROR_BODY):
                 self._body.append(data)
@@ -131,23 +144,30 @@ class Attempt:
 
     def on_end(self) -> None:
         """The body is complete."""
-        self._over = True
+        self._over, self._call = True, None
         if self.done.done():
             return
-        if self._mode == "stream":
-            self._end_stream()
+        if self._frames is not None and self._decoder is not None:
+            self._end_stream(self._frames, self._decoder)
             return
         if self._mode == "error":
             self._fail(self._told())
             return
-        events = self._dialect.decode_reply(b"".join(self._body), self._provider.profile, self._answer_id)
-        self._advance(events)
+        body, profile = b"".join(self._body), self._provider.profile
+        passed = self._sink.pass_on(body, self._dialect, profile)
+        if passed is not None:
+            self.gate.note(passed)
+            self.first_content, self._used = self._clock(), passed.usage
+            self._sink.attach(None)
+            self.done.set_result(None)
+            return
+        self._advance(self._dialect.decode_reply(body, profile, self._answer_id))
         if not self.done.done():
             self._fail(interrupted())
 
     def on_lost(self, error: KenariError) -> None:
         """The transport broke."""
-        self._over = True
+        self._over, self._call = True, None
         if self.done.done():
             return
         if self._mode == "error":  # the status is known, only its words are not whole
@@ -164,6 +184,7 @@ class Attempt:
         if not self.done.done():
             self.left = True
             self._close()
+            self._sink.attach(None)
             self.done.set_result(None)
 
     def pause(self) -> None:
@@ -228,17 +249,15 @@ class Attempt:
             self._status, self._headers, body, secrets=self._secrets, names=self.names, now=time.time()
         )
 
-    def _end_stream(self) -> None:
-        events: list[Event] = []
-        for frame in self._frames.flush():
-            events += self._decoder.feed(frame)
-        if not self.gate.content and self.gate.stop is None and not events and not self._decoder.done:
-            events = self._decoder.finish()
+    def _end_stream(self, frames: Frames, decoder: Decoder) -> None:
+        events = decoder.feed_all(frames.flush())
+        if not self.gate.content and self.gate.stop is None and not events and not decoder.done:
+            events = decoder.finish()
             if not self.gate.content and all(type(event).__name__ == "Failure" for event in events):
                 self._fail(no_answer())
                 return
         else:
-            events += self._decoder.finish()
+            events += decoder.finish()
         self._advance(events)
         if not self.done.done():
             if self.gate.phase is Phase.DRAIN:
@@ -260,7 +279,7 @@ class Attempt:
             if out:
                 self._sink.put(out)
             self._fail(gate.error)
-        elif gate.stop is not None and (self._decoder.done or self._mode == "json"):
+        elif gate.stop is not None and (self._decoder is None or self._decoder.done):
             self._complete(out)
         elif tally is not None and tally.over and gate.content and self._mode == "stream" and gate.stop is None:
             self._spent = True
@@ -272,7 +291,7 @@ class Attempt:
             self._sink.put(out)
 
     def _complete(self, out: list[Event]) -> None:
-        usage = self.usage
+        usage = self._used = self.usage
         if usage is not self.gate.usage:
             out = [*out, Meter(usage)]
         self.gate.phase = Phase.OVER
@@ -289,9 +308,10 @@ class Attempt:
             self.done.set_result(None)
 
     def _close(self) -> None:
-        if self._call is not None and not self._over:
+        call, self._call = self._call, None
+        if call is not None and not self._over:
             self._over = True
-            self._call.abort()
+            call.abort()
 
 
 def _late(what: str) -> KenariError:

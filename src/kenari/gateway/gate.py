@@ -12,6 +12,7 @@ from kenari.core.errors import KenariError, interrupted
 from kenari.core.events import Args, Close, Event, Failure, Meter, Open, Reason, Seal, Start, Stop, Text
 from kenari.core.request import ToolName
 from kenari.core.usage import Usage
+from kenari.dialects.base import Passed
 from kenari.dialects.failures import no_answer
 
 MAX_HELD = 4096
@@ -50,24 +51,38 @@ class Gate:
 
     def take(self, events: list[Event]) -> list[Event]:
         """What of these events goes to the client now."""
-        phase = self.phase
-        if phase is Phase.OVER:
-            return []
-        if phase is Phase.FLOW and len(events) == 1 and type(events[0]) in _CONTENT:  # nearly every call
+        if self.phase is Phase.FLOW and len(events) == 1 and type(events[0]) in _CONTENT:  # nearly every call
             self.output_bytes += len(events[0].delta)  # type: ignore[union-attr]
             return events
+        if self.phase is Phase.OVER:
+            return []
         out: list[Event] = []
         for event in events:
-            if phase is Phase.FLOW and type(event) in _CONTENT:
-                self.output_bytes += len(event.delta)  # type: ignore[union-attr]
-                out.append(event)
-                continue
-            if isinstance(event, Failure):
+            kind = type(event)  # by exact type: this runs for each event
+            if kind in _CONTENT:
+                size = len(event.delta)  # type: ignore[union-attr]
+                self.output_bytes += size
+                if size and not self.content:
+                    self._flow()
+            elif isinstance(event, Failure):
                 self._fail(event.error)
                 break
-            self._note(event)
-            out.append(self._renamed(event) if isinstance(event, Open) else event)
+            elif isinstance(event, Open):
+                out.append(self._renamed(event) if event.kind == "call" else event)
+                continue
+            elif kind is Start or kind is Meter:
+                self.usage = event.usage or self.usage  # type: ignore[union-attr]
+            else:
+                self._note(event)
+            out.append(event)
+        if self.content and not self._held:
+            return out
         return self._release(out)
+
+    def note(self, passed: Passed) -> None:
+        """The whole answer went to the client in one step."""
+        self.content, self.phase = True, Phase.OVER
+        self.usage, self.stop, self.output_bytes = passed.usage, passed.stop, passed.size
 
     def fail(self, error: KenariError) -> None:
         """The attempt's transport failed. After a finish that is no loss (D6)."""
@@ -86,16 +101,8 @@ class Gate:
         return out
 
     def _note(self, event: Event) -> None:
-        """Count an event and see what it means for the phase. By exact type: this runs for each event."""
-        kind = type(event)
-        if kind in _CONTENT:
-            size = len(event.delta)  # type: ignore[union-attr]
-            self.output_bytes += size
-            if size:
-                self._flow()
-        elif kind is Start or kind is Meter:
-            self.usage = event.usage or self.usage  # type: ignore[union-attr]
-        elif kind is Seal or (kind is Close and event.index in self._calls):  # type: ignore[union-attr]
+        """See what a rarer event means for the phase."""
+        if isinstance(event, Seal) or (isinstance(event, Close) and event.index in self._calls):
             self._flow()
         elif isinstance(event, Stop):
             self._flow()
@@ -109,8 +116,6 @@ class Gate:
 
     def _renamed(self, event: Open) -> Open:
         """A call under the client's own name for the tool."""
-        if event.kind != "call":
-            return event
         self._calls.add(event.index)
         own = self._names.get(event.name)
         if own is None or (own.name == event.name and own.namespace is None and not own.custom):

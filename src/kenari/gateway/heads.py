@@ -21,6 +21,8 @@ def id_lines(request_id: str) -> bytes:
 
 def ignored_line(notices: list[Notice]) -> bytes:
     """What was dropped or ignored, by name (D9). Names come from the client and are sanitised (F13)."""
+    if not notices:
+        return b""
     names = list(dict.fromkeys(_UNSAFE.sub("_", notice.name)[:64] for notice in notices))
     if not names:
         return b""

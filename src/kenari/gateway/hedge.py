@@ -8,6 +8,8 @@ from typing import Protocol
 
 from kenari.core.events import Event
 from kenari.core.ports import Exchange
+from kenari.core.profile import Profile
+from kenari.dialects.base import Dialect, Passed
 from kenari.gateway.sinks import Sink, Source
 
 
@@ -25,6 +27,10 @@ class Inlet(Protocol):
 
     def put(self, events: list[Event], last: bool = False) -> None:
         """The next events."""
+        ...
+
+    def pass_on(self, body: bytes, dialect: Dialect, profile: Profile) -> Passed | None:
+        """A provider's whole plain answer in one step; None: it comes as events."""
         ...
 
 
@@ -102,3 +108,7 @@ class Lane:
         """Content: whoever has it first wins."""
         if self._race.claim(self):
             self._sink.put(events, last)
+
+    def pass_on(self, body: bytes, dialect: Dialect, profile: Profile) -> Passed | None:
+        """Never in one step: what a body holds is known, and the race won, only when it has become events."""
+        return None

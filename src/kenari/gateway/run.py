@@ -7,8 +7,7 @@ import msgspec
 
 from kenari.core.caller import Caller
 from kenari.core.errors import KenariError, interrupted
-from kenari.core.fold import Reply
-from kenari.core.ids import Sealed, SealedPiece, cache_key
+from kenari.core.ids import Envelopes, Sealed, SealedPiece, cache_key
 from kenari.core.ports import Exchange, Leg, Line, Outgoing
 from kenari.core.request import Notice, Request
 from kenari.core.usage import Usage
@@ -47,6 +46,19 @@ class Try(msgspec.Struct, frozen=True, eq=False):
     began: float
 
 
+class Sealer:
+    """Seals proofs for the caller; `maker` is who made them: the target that is being tried."""
+
+    def __init__(self, envelopes: Envelopes) -> None:
+        self.maker = ""
+        self._envelopes = envelopes
+
+    def seal(self, proofs: list[Proof]) -> str:
+        """The envelope of these proofs."""
+        pieces = [SealedPiece(proof.kind, proof.value, proof.length) for proof in proofs]
+        return self._envelopes.seal(Sealed(self.maker, pieces))
+
+
 class Run:
     """One request's way through its candidates, with the one sink that all of them share."""
 
@@ -54,7 +66,7 @@ class Run:
         self._services, self._exchange, self._dialect, self._line = services, exchange, dialect, line
         self._request, self._caller, self._tab = wanted.request, wanted.caller, wanted.tab
         request = wanted.request
-        self._maker = ""
+        self._sealer = Sealer(services.envelopes)
         self._content = False
         self._attempts = 0
         self._tries: list[Try] = []
@@ -65,7 +77,7 @@ class Run:
             created=int(time.time()),
             model=request.model,
             request=request,
-            seal=self._seal,
+            seal=self._sealer.seal,
             now=time.time,
             raw_signatures=wanted.plan.raw_signatures,
         )
@@ -129,7 +141,8 @@ class Run:
             return Outcome(candidate=candidate, error=refused, called=False)
         if candidate.provider.profile.stream_always:
             fitted.stream = True
-        attempt = Attempt(candidate, fitted, lane, asyncio.get_running_loop().create_future())
+        done = asyncio.get_running_loop().create_future()
+        attempt = Attempt(candidate, fitted, lane, done, self._services.clock)
         attempt.names, attempt.until = (candidate.target.model, self._request.model), until
         return Try(candidate, fitted, attempt, lane, self.now())
 
@@ -153,9 +166,10 @@ class Run:
 
     def _present(self, one: "Try") -> None:
         """What the answer and the line say of a candidate, as far as it is the one that answers."""
-        self._maker = one.candidate.target.maker
+        self._sealer.maker = one.candidate.target.maker
         self._line.target, self._line.provider_format = one.candidate.id, one.candidate.provider.dialect
-        self._note(one.fitted.notices)
+        if one.fitted.notices is not self._line.notices:
+            self._note(one.fitted.notices)
 
     def _won(self, lane: Lane) -> None:
         for one in self._tries:
@@ -247,27 +261,20 @@ class Run:
     def _make_sink(self) -> Sink:
         services, exchange = self._services, self._exchange
         if not self._request.stream:
-            return PlainSink(exchange, self._finish_plain)
+            return PlainSink(exchange, self._dialect, self._answer, self._head(JSON))
         sink = StreamSink(
             exchange, self._dialect.encoder(self._answer), self._head(STREAM), services.clock, services.silence
         )
         services.ticker.add(sink)
         return sink
 
-    def _finish_plain(self, reply: Reply) -> None:
-        self._exchange.answer(200, self._head(JSON), self._dialect.encode_reply(reply, self._answer))
-
     def _head(self, kind: bytes) -> bytes:
         return id_lines(self._exchange.id) + kind + ignored_line(self._line.notices)
 
     def _note(self, notices: list[Notice]) -> None:
         self._line.notices = notices
-        if isinstance(self._sink, StreamSink) and not self._sink.begun:
-            self._sink.head = self._head(STREAM)
+        if not self._sink.begun:
+            self._sink.head = self._head(STREAM if self._request.stream else JSON)
 
     def _seal_key(self, key: str) -> str:
         return cache_key(self._services.cache_key, self._caller.account, key)
-
-    def _seal(self, proofs: list[Proof]) -> str:
-        pieces = [SealedPiece(proof.kind, proof.value, proof.length) for proof in proofs]
-        return self._services.envelopes.seal(Sealed(self._maker, pieces))

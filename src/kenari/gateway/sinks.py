@@ -8,9 +8,10 @@ from typing import Protocol
 
 from kenari.core.errors import KenariError
 from kenari.core.events import Event
-from kenari.core.fold import Fold, Reply
+from kenari.core.fold import Fold
 from kenari.core.ports import Exchange
-from kenari.dialects.base import Encoder
+from kenari.core.profile import Profile
+from kenari.dialects.base import Answer, Dialect, Encoder, Passed
 from kenari.wire.sse import KEEPALIVE
 
 
@@ -33,12 +34,13 @@ class Source(Protocol):
 class Sink:
     """What the two sinks share: the client's side of the exchange, and the source behind it at the moment.
 
-    `begun` is true once the status is out: failures are in-stream from then on. `ended` is true when the last byte
-    has been handed over.
+    `head` are the header lines of the answer. `begun` is true once the status is out: failures are in-stream from then
+    on. `ended` is true when the last byte has been handed over.
     """
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: Exchange, head: bytes) -> None:
         self.exchange = exchange
+        self.head = head
         self.begun = False
         self.ended = False
         self._source: Source | None = None
@@ -80,6 +82,10 @@ class Sink:
         """The next events; `last` with those that complete the answer."""
         raise NotImplementedError
 
+    def pass_on(self, body: bytes, dialect: Dialect, profile: Profile) -> Passed | None:
+        """A provider's whole plain answer, where the client can have it in one step. None: it comes as events."""
+        return None
+
     def fail(self, error: KenariError) -> None:
         """The answer failed after `begun`."""
         raise NotImplementedError
@@ -96,9 +102,8 @@ class StreamSink(Sink):
         clock: Callable[[], float],
         silence: tuple[float, float],
     ) -> None:
-        super().__init__(exchange)
+        super().__init__(exchange, head)
         self._encoder = encoder
-        self.head = head
         self._clock = clock
         self._keepalive, self._noop_after = silence
         self._last_bytes = self._last_event = clock()
@@ -108,7 +113,8 @@ class StreamSink(Sink):
         if last:
             data += self._encoder.finish()
         if data:
-            self._begin()
+            if not self.begun:
+                self._begin()
             self.exchange.write(data)
             self._last_bytes = self._last_event = self._clock()
         if last:
@@ -141,15 +147,26 @@ class StreamSink(Sink):
 
 
 class PlainSink(Sink):
-    """One JSON object. `finish` gets the whole reply; a plain answer has no sign of life, and needs none (D22)."""
+    """One JSON object of the client's dialect; a plain answer has no sign of life, and needs none (D22)."""
 
-    def __init__(self, exchange: Exchange, finish: Callable[[Reply], None]) -> None:
-        super().__init__(exchange)
-        self._fold = Fold()
-        self._finish = finish
+    def __init__(self, exchange: Exchange, dialect: Dialect, answer: Answer, head: bytes) -> None:
+        super().__init__(exchange, head)
+        self._fold: Fold | None = None
+        self._dialect, self._answer = dialect, answer
 
     def put(self, events: list[Event], last: bool = False) -> None:
+        if self._fold is None:
+            self._fold = Fold()
         self._fold.add(events)
         if last:
             self.begun = self.ended = True
-            self._finish(self._fold.reply())
+            self.exchange.answer(200, self.head, self._dialect.encode_reply(self._fold.reply(), self._answer))
+
+    def pass_on(self, body: bytes, dialect: Dialect, profile: Profile) -> Passed | None:
+        if dialect is not self._dialect or self._fold is not None:
+            return None
+        passed = dialect.pass_reply(body, self._answer, profile)
+        if passed is not None:
+            self.begun = self.ended = True
+            self.exchange.answer(200, self.head, passed.body)
+        return passed

@@ -30,7 +30,7 @@ class LogBooks:
     def __init__(self, style: str, now: Clock, later: Later, out: TextIO | None = None, tap: Tap | None = None) -> None:
         self._style, self._now, self._later, self._tap = style, now, later, tap
         self._out = out
-        self._lines: list[bytes] = []
+        self._lines: list[tuple[float, Line]] = []
         self._scheduled = False
         self._second, self._prefix = -1, ""
         self.in_flight = 0
@@ -49,8 +49,7 @@ class LogBooks:
             self.in_flight -= 1
         if self._tap is not None:
             self._tap(line)
-        record = self._record(line)
-        self._lines.append(jsonx.encode(record) if self._style == "json" else _as_text(record))
+        self._lines.append((self._now(), line))  # put into words many at a time: that costs half
         if len(self._lines) >= FLUSH_LINES:
             self.flush()
         elif not self._scheduled:
@@ -62,14 +61,16 @@ class LogBooks:
         self._scheduled = False
         if self._lines:
             out = self._out or sys.stdout
-            out.write(b"\n".join(self._lines).decode("utf-8", "replace") + "\n")
+            records = [self._record(now, line) for now, line in self._lines]
+            written = [jsonx.encode(one) if self._style == "json" else _as_text(one) for one in records]
+            out.write(b"\n".join(written).decode("utf-8", "replace") + "\n")
             out.flush()
             self._lines = []
 
-    def _record(self, line: Line) -> "Record":
+    def _record(self, now: float, line: Line) -> "Record":
         usage = line.usage
         return Record(
-            time=self._stamp(),
+            time=self._stamp(now),
             id=line.id,
             account=line.account,
             key=line.key,
@@ -91,9 +92,8 @@ class LogBooks:
             notices=[notice.name for notice in line.notices],
         )
 
-    def _stamp(self) -> str:
+    def _stamp(self, now: float) -> str:
         """UTC with milliseconds; the part up to the second is made once a second."""
-        now = self._now()
         second = int(now)
         if second != self._second:
             self._second = second

@@ -84,11 +84,6 @@ class HttpCall:
         if self.connection is not None:
             self.connection.set_paused(False)
 
-    def begin(self) -> None:
-        """The first bytes of the answer are there: the request will not be sent again."""
-        self.began = True
-        self.request = b""
-
     def lose(self, error: KenariError) -> None:
         """Tell the receiver that the call failed, once."""
         if not self.over:
@@ -149,8 +144,8 @@ class Connection(asyncio.Protocol):
         if call is None or parser is None:  # nobody asked: the connection is of no use any more
             self.abort()
             return
-        if not call.began:
-            call.begin()
+        if not call.began:  # the first bytes of the answer are there: the request will not be sent again
+            call.began, call.request = True, b""
         self._void += len(data)
         self._room = MAX_GROWTH
         try:
@@ -240,7 +235,8 @@ class Connection(asyncio.Protocol):
         if self._bodied:
             return
         name = name.lower()
-        self._headers[name] = self._headers[name] + b", " + value if name in self._headers else value
+        headers = self._headers
+        headers[name] = headers[name] + b", " + value if name in headers else value
 
     def on_headers_complete(self) -> None:
         """The head is whole; interim answers (1xx) are skipped."""
@@ -285,8 +281,14 @@ class Connection(asyncio.Protocol):
         """The answer is complete and all bytes that came with it are read: keep the connection or end it."""
         self._complete = False
         transport = self._transport
-        if self._keeps and transport is not None and self.usable and not transport.get_write_buffer_size():
-            self.set_paused(False)
+        if (
+            self._keeps
+            and transport is not None
+            and not transport.is_closing()
+            and not transport.get_write_buffer_size()
+        ):
+            if self._paused:
+                self.set_paused(False)
             self._pool.put(self)
         else:
             self.abort()
@@ -297,7 +299,7 @@ class Connection(asyncio.Protocol):
         if self._inflater is not None and not self._inflater.complete:
             call.lose(interrupted())
         elif not call.over:
-            call.finish()
+            call.over, call.request = True, b""
             call.receiver.on_end()
 
     def _break(self, call: HttpCall) -> None:

@@ -18,7 +18,7 @@ from kenari.upstream.tunnel import ProxyError, tunnel
 _log = logging.getLogger("kenari.upstream")
 
 MAX_KNOWN = 1024
-"""Addresses whose origins are remembered."""
+"""Addresses whose origins and heads are remembered."""
 
 _SLOW = "the model's provider did not accept a connection in time. send the request again"
 _STOPPED = "kenari is stopping. send the request again"
@@ -43,7 +43,7 @@ class HttpUpstream:
         self._loop = asyncio.get_running_loop()
         self._pool: Pool[Connection] = Pool(self._loop, idle_seconds, max_idle)
         self._contexts: dict[str, ssl.SSLContext] = {}
-        self._known: dict[tuple[str, str, str], tuple[Origin, bytes]] = {}
+        self._known: dict[tuple[str, bytes, str, str], tuple[Origin, bytes]] = {}
         self._opening: dict[asyncio.Task[None], HttpCall] = {}
         self._closed = False
 
@@ -60,16 +60,13 @@ class HttpUpstream:
     def start(self, request: Outgoing, receiver: Receiver) -> HttpCall:
         """Begin a call; the receiver hears the rest later."""
         try:
-            origin, line = self._resolve(request)
+            origin, head = self._resolve(request)
         except ValueError as error:
             call = HttpCall(self, _NOWHERE, b"", 0.0, receiver)
             self._loop.call_soon(call.lose, _unavailable(error))
             return call
-        headers = request.headers
-        # compressed only where the caller asks for it: small events gain nothing by it
-        coding = b"" if b"accept-encoding:" in headers.lower() else b"accept-encoding: identity\r\n"
         body = request.body
-        message = b"%b%b%bcontent-length: %d\r\n\r\n%b" % (line, headers, coding, len(body), body)
+        message = b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body)
         call = HttpCall(self, origin, message, request.connect_timeout, receiver)
         connection = self._pool.take(origin)
         if connection is not None:
@@ -149,14 +146,18 @@ class HttpUpstream:
         return context
 
     def _resolve(self, request: Outgoing) -> tuple[Origin, bytes]:
-        """The origin of an address, and the first lines of a request to it; computed once for each address."""
-        key = (request.url, request.proxy, request.ca)
+        """The origin of an address and the head of a request to it, but for the length; made once for each address
+        with its headers."""
+        key = (request.url, request.headers, request.proxy, request.ca)
         known = self._known.get(key)
         if known is None:
-            origin = origin_of(*key)
+            origin = origin_of(request.url, request.proxy, request.ca)
+            headers = request.headers
+            # compressed only where the caller asks for it: small events gain nothing by it
+            coding = b"" if b"accept-encoding:" in headers.lower() else b"accept-encoding: identity\r\n"
             if len(self._known) >= MAX_KNOWN:
                 self._known.clear()
-            known = self._known[key] = (origin, request_line(request.url, origin))
+            known = self._known[key] = (origin, request_line(request.url, origin) + headers + coding)
         return known
 
 

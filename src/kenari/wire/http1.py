@@ -6,6 +6,8 @@ from urllib.parse import unquote
 import httptools
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+CHUNK = b"%x\r\n%b\r\n"
+"""One chunk with its frame, of (length, data). Data is not empty: an empty chunk would end the body."""
 LAST_CHUNK = b"0\r\n\r\n"
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 _HOP_HEADERS = frozenset((b"connection", b"upgrade", b"http2-settings", b"expect"))
@@ -14,11 +16,6 @@ _HOP_HEADERS = frozenset((b"connection", b"upgrade", b"http2-settings", b"expect
 def status_line(status: int) -> bytes:
     """The first line of an answer."""
     return _STATUS_LINES.get(status) or b"HTTP/1.1 %d Status\r\n" % status
-
-
-def chunk(data: bytes) -> bytes:
-    """One chunk with its frame. `data` is not empty: an empty chunk would end the body."""
-    return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 def split_target(target: bytes) -> tuple[str, str]:

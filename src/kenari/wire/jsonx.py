@@ -176,7 +176,12 @@ def require_utf8(body: bytes) -> None:
 
 def request_fields(body: bytes) -> dict[str, Raw]:
     """The top-level members of a client's request. Raises the 400 that tells what is wrong with the JSON."""
-    require_utf8(body)
+    if not body.isascii():
+        require_utf8(body)
+    try:
+        return _MEMBERS.decode(body)
+    except (msgspec.DecodeError, RecursionError):  # said in words below, or mended
+        pass
     if not body.strip():
         raise bad_request("the request body is empty. send a JSON object")
     try:

@@ -1,25 +1,23 @@
 """Server-sent events on bytes, after the WHATWG event-stream rules, at any cut of the input."""
 
 import re
-from collections.abc import Callable
-from typing import NamedTuple, cast
+
+import msgspec
 
 from kenari.core.errors import KenariError
 
 KEEPALIVE = b": keepalive\n\n"
 MAX_FRAME = 32 * 1024 * 1024
+_NEXT = b"\n\ndata: "
+"""Where a frame of one data line ends and the next one begins."""
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
-class Frame(NamedTuple):
+class Frame(msgspec.Struct, frozen=True, gc=False):
     """One event: its name (b"" when there is no `event:` line) and its data, several data lines joined by LF."""
 
     event: bytes
     data: bytes
-
-
-_make = cast("Callable[[type[Frame], tuple[bytes, bytes]], Frame]", getattr(tuple, "__new__"))  # noqa: B009
-"""Makes a Frame without its constructor, which costs more than the cutting."""
 
 
 class Frames:
@@ -45,16 +43,24 @@ class Frames:
         if cut < 0:
             self._keep(buffer)
             return []
-        self._keep(buffer[cut + 2 :])
+        if cut + 2 == len(buffer):  # nearly always a read ends with a frame
+            self._tail = b""
+        else:
+            self._keep(buffer[cut + 2 :])
+        if buffer.startswith(b"data: "):  # chat: nothing but data lines
+            datas = buffer[6:cut].split(_NEXT)
+            if buffer.count(b"\n", 0, cut) == 2 * (len(datas) - 1):
+                return [Frame(b"", data) for data in datas]
+        return self._blocks(buffer[:cut])
+
+    def _blocks(self, buffer: bytes) -> list[Frame]:
+        """The frames of whole blocks of any form."""
         out: list[Frame] = []
-        for block in buffer[:cut].split(b"\n\n"):
-            if block[:6] == b"data: " and b"\n" not in block:  # chat: nearly every frame
-                out.append(_make(Frame, (b"", block[6:])))
-                continue
+        for block in buffer.split(b"\n\n"):
             if block[:7] == b"event: ":  # the other two: a name and one line of data
                 name, _, rest = block.partition(b"\n")
                 if rest[:6] == b"data: " and b"\n" not in rest:
-                    out.append(_make(Frame, (name[7:], rest[6:])))
+                    out.append(Frame(name[7:], rest[6:]))
                     continue
             frame = self._parse(block)
             if frame is not None:

@@ -8,6 +8,7 @@ from kenari.core.events import Close, Escaped, Event, Failure, Meter, Open, Reas
 from kenari.core.grammar import mend
 from kenari.core.profile import Profile
 from kenari.dialects.chat.calls import Calls
+from kenari.dialects.chat.plain import plain_answer
 from kenari.dialects.chat.splice import Splice
 from kenari.dialects.chat.think import ThinkTags
 from kenari.dialects.chat.wire import CHUNK, NULL, PART, Choice, Chunk, Delta, UsageSeen
@@ -50,13 +51,33 @@ class ChatDecoder:
 
     def feed(self, frame: Frame) -> list[Event]:
         """The events of one frame."""
-        data = frame.data
+        data, block = frame.data, self._open
+        if self._spliced and block is not None and not self._failed and not self.done:
+            text = self._splice.one(data)
+            if text:
+                return [Reason(block, text) if self._reasoning else Text(block, text)]
+        return self._parse(data)
+
+    def feed_all(self, frames: list[Frame]) -> list[Event]:
+        """The events of frames that came together; runs of plain deltas are cut out without being parsed."""
+        events: list[Event] = []
+        at = 0
+        while at < len(frames):
+            if self._spliced and self._open is not None and not self._failed and not self.done:
+                block, kind = self._open, Reason if self._reasoning else Text
+                texts = self._splice.cut(frames, at)
+                events += [kind(block, text) for text in texts]
+                at += len(texts)
+                if at == len(frames):
+                    break
+            events += self._parse(frames[at].data)
+            at += 1
+        return events
+
+    def _parse(self, data: bytes) -> list[Event]:
+        """The events of one frame, parsed."""
         if self._failed or self.done:
             return []
-        if self._spliced and self._open is not None:
-            text = self._splice.cut(data)
-            if text:
-                return [Reason(self._open, text) if self._reasoning else Text(self._open, text)]
         if data[:1] != b"{" and data.strip() == b"[DONE]":
             self.done = True
             return self.finish()
@@ -216,6 +237,10 @@ def stop_of(choice: Choice, called: bool) -> Stop:
 
 def decode_reply(body: bytes, profile: Profile, answer_id: str) -> list[Event]:
     """A plain answer is a stream of one chunk whose message is whole."""
+    said = None if profile.think_tags else plain_answer(body)
+    if said is not None:
+        metered: list[Event] = [] if said.usage is None else [Meter(said.usage)]
+        return [Start(), Open(0, "text"), Text(0, said.text), *metered, Close(0), Stop(FINISH[said.word], said.word)]
     chunk, _ = read_frame(CHUNK, body)
     decoder = ChatDecoder(profile, answer_id)
     choice = chunk.choices[0] if chunk is not None and chunk.choices else None

@@ -7,8 +7,8 @@ from kenari.core.events import Event
 from kenari.core.fold import Reply
 from kenari.core.profile import Profile
 from kenari.core.request import Request
-from kenari.dialects.base import Answer, Decoder, Dialect, Encoder, RelayRule
-from kenari.dialects.chat import decode, encode, outgoing, request
+from kenari.dialects.base import Answer, Decoder, Dialect, Encoder, Passed, RelayRule
+from kenari.dialects.chat import decode, encode, outgoing, relay, request
 from kenari.dialects.envelope import envelope
 from kenari.wire import jsonx
 
@@ -39,6 +39,10 @@ class ChatDialect:
     def encode_reply(self, reply: Reply, answer: Answer) -> bytes:
         """The client's plain answer."""
         return encode.encode_reply(reply, answer)
+
+    def pass_reply(self, body: bytes, answer: Answer, profile: Profile) -> Passed | None:
+        """A provider's plain answer that is one text, for a client."""
+        return relay.pass_reply(body, answer, profile)
 
     def decoder(self, profile: Profile, answer_id: str) -> Decoder:
         """A provider's stream."""

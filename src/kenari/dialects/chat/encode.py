@@ -30,6 +30,7 @@ class ChatEncoder:
         self._suffix = b',"finish_reason":null}]}\n\n'
         self._text = self._prefix + b'{"content":"'
         self._text_end = b'"}' + self._suffix
+        self._between = self._text_end + self._text
         self._tools: dict[int, bytes] = {}  # block index -> tool index
         self._usage = Usage()
         self._stop: Stop | None = None
@@ -40,18 +41,24 @@ class ChatEncoder:
 
     def encode(self, events: list[Event]) -> bytes:
         """The chunks of these events."""
-        if len(events) == 1 and self.started:
+        if len(events) == 1 and self.started:  # nearly every call
             event = events[0]
-            if type(event) is Text and not event.logprobs:
+            if type(event) is Text and event.delta and not event.logprobs:
                 return self._text + event.delta + self._text_end
         out: list[bytes] = []
+        texts: list[bytes] = []  # plain ones that follow each other: nearly all there is
         for event in events:
             if type(event) is Text and event.delta and not event.logprobs:
-                out.append(self._text + event.delta + self._text_end)
+                texts.append(event.delta)
                 continue
+            if texts:
+                out.append(self._text + self._between.join(texts) + self._text_end)
+                texts = []
             piece = self._encode(event)
             if piece:
                 out.append(piece)
+        if texts:
+            out.append(self._text + self._between.join(texts) + self._text_end)
         if not out:
             return b""
         if not self.started:
@@ -67,8 +74,7 @@ class ChatEncoder:
         opening = b"" if self.started else self._role()
         reason = FINISH[self._stop.reason] if self._stop else b"stop"
         end = b',"finish_reason":"' + reason + b'"}]'
-        if self._usage.total:
-            end += b',"usage":' + jsonx.encode(usage_object(self._usage))
+        end += usage_member(self._usage)
         return opening + self._prefix + b"{}" + end + b"}\n\n" + DONE
 
     def fail(self, error: KenariError) -> bytes:
@@ -153,55 +159,60 @@ def reasoning_details(envelope: str) -> list[dict[str, str]]:
     return [{"type": "reasoning.encrypted", "data": envelope}]
 
 
-def usage_object(usage: Usage) -> dict[str, Any]:
-    """Usage with cached tokens inside the prompt's (U2), details only when there are any (S48)."""
-    out: dict[str, Any] = {
-        "prompt_tokens": usage.prompt,
-        "completion_tokens": usage.output or 0,
-        "total_tokens": usage.total,
-    }
+def usage_member(usage: Usage) -> bytes:
+    """The member `usage` with cached tokens inside the prompt's (U2), details only when there are any (S48); nothing
+    when there is no usage."""
+    prompt, output = usage.prompt, usage.output or 0
+    if not prompt and not output:
+        return b""
+    out = b',"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d' % (prompt, output, prompt + output)
     if usage.cache_read:
-        out["prompt_tokens_details"] = {"cached_tokens": usage.cache_read}
+        out += b',"prompt_tokens_details":{"cached_tokens":%d}' % usage.cache_read
     if usage.reasoning:
-        out["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning}
-    return out
+        out += b',"completion_tokens_details":{"reasoning_tokens":%d}' % usage.reasoning
+    return out + b"}"
 
 
 def encode_reply(reply: Reply, answer: Answer) -> bytes:
     """The chat.completion object."""
-    hide = answer.request.thinking is not None and answer.request.thinking.exclude
-    message: dict[str, Any] = {"role": "assistant", "content": None}
-    text = _joined(reply, "text", "refusal")
-    calls = [_call(block) for block in reply.blocks if block.kind == "call"]
-    if text or not calls:
-        message["content"] = jsonx.quoted_raw(text)
-    thought = _joined(reply, "reasoning")
-    if thought and not hide:
-        message["reasoning"] = message["reasoning_content"] = jsonx.quoted_raw(thought)
-    proofs = _proofs(reply)
-    if proofs and not hide:
-        message["reasoning_details"] = reasoning_details(answer.seal(proofs))
+    text = thought = b""
+    calls: list[dict[str, Any]] = []
+    logprobs: list[bytes] = []
+    for block in reply.blocks:
+        if block.kind == "call":
+            calls.append(_call(block))
+        elif block.kind == "reasoning":
+            thought += block.text
+        elif block.kind != "opaque":
+            text += block.text
+        logprobs += block.logprobs
+    message = b"null" if calls and not text else b'"' + text + b'"'
+    if len(reply.blocks) > 1 or not text:
+        message += _more(reply, answer, thought, calls)
+    probs = b',"logprobs":' + _merged(logprobs) if logprobs else b""
+    return whole(answer, message, probs + b',"finish_reason":"' + FINISH[reply.stop.reason] + b'"', reply.usage)
+
+
+def whole(answer: Answer, message: bytes, end: bytes, usage: Usage) -> bytes:
+    """The chat.completion object. `message` is its content and what follows it, `end` what follows the message."""
+    return (
+        b'{"id":"%b","object":"chat.completion","created":%d,"model":%b,'
+        b'"choices":[{"index":0,"message":{"role":"assistant","content":%b}%b}]%b}'
+    ) % (answer.id.encode(), answer.created, jsonx.encode(answer.model), message, end, usage_member(usage))
+
+
+def _more(reply: Reply, answer: Answer, thought: bytes, calls: list[dict[str, Any]]) -> bytes:
+    """The members of a message beside its text: the reasoning with its proofs, and the calls."""
+    out = b""
+    if answer.request.thinking is None or not answer.request.thinking.exclude:
+        if thought:
+            out += b',"reasoning":"' + thought + b'","reasoning_content":"' + thought + b'"'
+        proofs = _proofs(reply)
+        if proofs:
+            out += b',"reasoning_details":' + jsonx.encode(reasoning_details(answer.seal(proofs)))
     if calls:
-        message["tool_calls"] = calls
-    choice: dict[str, Any] = {"index": 0, "message": message}
-    logprobs = [one for block in reply.blocks for one in block.logprobs]
-    if logprobs:
-        choice["logprobs"] = Raw(_merged(logprobs))
-    choice["finish_reason"] = FINISH[reply.stop.reason].decode()
-    out: dict[str, Any] = {
-        "id": answer.id,
-        "object": "chat.completion",
-        "created": answer.created,
-        "model": answer.model,
-        "choices": [choice],
-    }
-    if reply.usage.total:
-        out["usage"] = usage_object(reply.usage)
-    return jsonx.encode(out)
-
-
-def _joined(reply: Reply, *kinds: str) -> bytes:
-    return b"".join(block.text for block in reply.blocks if block.kind in kinds)
+        out += b',"tool_calls":' + jsonx.encode(calls)
+    return out
 
 
 def _call(block: Block) -> dict[str, Any]:

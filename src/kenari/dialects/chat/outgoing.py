@@ -52,6 +52,8 @@ _OWN = frozenset(
 def encode_request(request: Request, profile: Profile) -> bytes:
     """The body that a chat provider gets. Members that a chat client sent stand in the client's order."""
     same = request.origin == "chat"
+    if same and request.plain:
+        return _plain(request, profile)
     out: dict[str, Any] = {"model": request.model, "messages": _messages(request, same, profile)}
     if same:
         hidden = _OWN | IGNORED
@@ -71,13 +73,34 @@ def encode_request(request: Request, profile: Profile) -> bytes:
     _add_limits(out, request, profile)
     if request.cache_key is not None:
         out["prompt_cache_key"] = request.cache_key
+    _add_stream(out, request, profile)
+    if same:
+        out = {name: out[name] for name in request.fields if name in out} | out
+    return jsonx.encode(out)
+
+
+def _plain(request: Request, profile: Profile) -> bytes:
+    """The same for a chat client's request that is nothing but texts, which are as they came."""
+    out: dict[str, Any] = {}
+    for name in request.fields:
+        if name == "model":
+            out["model"] = request.model
+        elif name == "messages":
+            out["messages"] = [turn.raw for turn in request.turns]
+        elif request.stream and (name == "stream" or profile.stream_usage):
+            out[name] = None  # its place
+    if request.max_output is not None:
+        _add_limits(out, request, profile)
+    if request.stream:
+        _add_stream(out, request, profile)
+    return jsonx.encode(out)
+
+
+def _add_stream(out: dict[str, Any], request: Request, profile: Profile) -> None:
     if request.stream:
         out["stream"] = True
         if profile.stream_usage:
             out["stream_options"] = {"include_usage": True}
-    if same:
-        out = {name: out[name] for name in request.fields if name in out} | out
-    return jsonx.encode(out)
 
 
 def _add_limits(out: dict[str, Any], request: Request, profile: Profile) -> None:

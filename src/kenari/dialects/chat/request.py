@@ -27,6 +27,7 @@ from kenari.core.request import (
     ToolChoice,
     Turn,
 )
+from kenari.dialects.chat.plain import plain_request
 from kenari.dialects.fields import (
     SAMPLING,
     Fields,
@@ -76,16 +77,16 @@ MAX_CACHE_KEY = 512
 
 def decode_request(body: bytes) -> Request:
     """The request of a chat client."""
-    fields = Fields(jsonx.request_fields(body))
+    members = jsonx.request_fields(body)
+    if members.keys() <= _SIMPLE:  # most requests of programs: nothing else to look at
+        plain = plain_request(members)
+        if plain is not None:
+            return plain
+    return _decode(Fields(members))
+
+
+def _decode(fields: Fields) -> Request:
     model = fields.require_string("model", "the id of a model (see GET /v1/models)")
-    if fields.members.keys() <= _SIMPLE:  # most requests of programs: nothing else to look at
-        return Request(
-            origin="chat",
-            model=model,
-            turns=_turns(_messages(fields)),
-            fields=fields.members,
-            stream=fields.boolean("stream") or False,
-        )
     notices = [Notice(name, "it changes the price") for name in fields.members if name in PRICED and fields.get(name)]
     count = fields.integer("n", 0)
     if count is not None and count != 1:

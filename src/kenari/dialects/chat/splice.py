@@ -6,7 +6,10 @@ stands before and behind that text is remembered; a later frame with the same by
 """
 
 from kenari.core.events import Escaped
+from kenari.wire.sse import Frame
 
+MANY = 4
+"""So many frames at once are worth being cut together."""
 _CAREFUL = bytes([*range(32), 0x22, 0x5C, *range(127, 256)])
 """Bytes that end a string, begin an escape, are illegal in one, or need their UTF-8 checked."""
 
@@ -22,17 +25,50 @@ class Splice:
         """A parsed frame `data` was nothing but this text."""
         literal = b'"' + text + b'"'
         at = data.find(literal)
-        if at < 0 or data.find(literal, at + 1) >= 0 or not text:
+        if at < 0 or data.find(literal, at + 1) >= 0 or not text or b"\n" in data:
             self._prefix = b""
             return
         self._prefix, self._suffix = data[: at + 1], data[at + len(literal) - 1 :]
 
-    def cut(self, data: bytes) -> Escaped:
+    def one(self, data: bytes) -> Escaped:
         """The text of a frame of the same form, b"" when it has to be parsed."""
+        prefix, suffix = self._prefix, self._suffix
+        if not prefix or not data.startswith(prefix) or not data.endswith(suffix):
+            return b""
+        text = data[len(prefix) : -len(suffix)]
+        return text if len(text.translate(None, _CAREFUL)) == len(text) else b""
+
+    def cut(self, frames: list[Frame], start: int) -> list[Escaped]:
+        """The texts of the frames from `start` on, up to the first one that has to be parsed."""
         prefix = self._prefix
-        if not prefix or not data.startswith(prefix) or not data.endswith(self._suffix):
-            return b""
-        text = data[len(prefix) : -len(self._suffix)]
-        if len(data) < len(prefix) + len(self._suffix) or len(text.translate(None, _CAREFUL)) != len(text):
-            return b""
-        return text
+        if not prefix:
+            return []
+        stop = len(frames)
+        while stop > start and not frames[stop - 1].data.startswith(prefix):  # the last words of a stream
+            stop -= 1
+        datas = [frame.data for frame in (frames[start:stop] if start or stop < len(frames) else frames)]
+        together = self._cut_all(datas) if len(datas) >= MANY else None
+        if together is not None:
+            return together
+        texts: list[Escaped] = []
+        for data in datas:
+            text = self.one(data)
+            if not text:
+                break
+            texts.append(text)
+        return texts
+
+    def _cut_all(self, datas: list[bytes]) -> list[Escaped] | None:
+        """The texts of all these frames, None when one of them has to be parsed.
+
+        They are cut at these places and put together again: if that gives the same bytes, they were all of that form.
+        (Neither prefix nor suffix nor a text that needs no care holds a line end, so the frames' borders are the same.)
+        """
+        prefix, suffix = self._prefix, self._suffix
+        head, tail = len(prefix), -len(suffix)
+        texts = [data[head:tail] for data in datas]
+        together = b"".join(texts)
+        if b"" in texts or len(together.translate(None, _CAREFUL)) != len(together):
+            return None
+        again = prefix + (suffix + b"\n" + prefix).join(texts) + suffix
+        return texts if again == b"\n".join(datas) else None

@@ -120,8 +120,10 @@ class UsageSeen:
             if len(raw) <= NULL:
                 return None
         wire, _ = read_frame(_USAGE, bytes(raw))
-        if wire is None:
-            return None
+        return self.take(wire) if wire is not None else None
+
+    def take(self, wire: UsageWire) -> Usage | None:
+        """The usage so far with this report, None when all is zero."""
         self._add(wire)
         return self._snapshot()
 
@@ -136,9 +138,12 @@ class UsageSeen:
         if details is not None:
             self._cached = _later(self._cached, details.cached_tokens)
             self._written = _later(self._written, details.cache_write_tokens)
-        self._cached = _later(self._cached, wire.prompt_cache_hit_tokens)
-        self._cached = _later(self._cached, wire.cached_tokens)
-        self._reasoning = _later(self._reasoning, thought)
+        if wire.prompt_cache_hit_tokens is not None:
+            self._cached = _later(self._cached, wire.prompt_cache_hit_tokens)
+        if wire.cached_tokens is not None:
+            self._cached = _later(self._cached, wire.cached_tokens)
+        if thought is not None:
+            self._reasoning = _later(self._reasoning, thought)
 
     def _snapshot(self) -> Usage | None:
         if not self._prompt and not self._completion:
@@ -150,6 +155,20 @@ class UsageSeen:
             output=self._completion,
             reasoning=self._reasoning,
         )
+
+
+def usage_of(wire: UsageWire) -> Usage | None:
+    """The usage of an answer that reports it once."""
+    prompt, output, details, spent = (
+        wire.prompt_tokens,
+        wire.completion_tokens,
+        wire.prompt_tokens_details,
+        wire.completion_tokens_details,
+    )
+    odd = wire.prompt_cache_hit_tokens is not None or wire.cached_tokens is not None
+    if odd or not prompt or not output or prompt < 0 or output < 0 or details is not None or spent is not None:
+        return UsageSeen().take(wire)
+    return Usage(fresh=prompt, output=output)
 
 
 def _later(old: int | None, new: int | None) -> int | None:

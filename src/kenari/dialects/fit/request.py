@@ -22,8 +22,19 @@ DEFAULT_OUTPUT = 65536
 def fit(request: Request, target: Target, seal_key: Callable[[str], str] | None = None) -> Request:
     """The request as this target can take it. `seal_key` makes the HMAC under which a caller's prompt cache key travels
     (M3); without it none travels. Raises KenariError (400) where a person's words would be lost."""
-    notices: list[Notice] = []
     max_output = _max_output(request, target)
+    if request.plain and request.origin == target.dialect and not target.profile.system_first_only:
+        return Request(  # texts of the target's own format: nothing below would change them
+            origin=request.origin,
+            model=target.model,
+            turns=request.turns,
+            fields=request.fields,
+            stream=request.stream,
+            max_output=max_output,
+            notices=request.notices,
+            plain=True,
+        )
+    notices: list[Notice] = []
     tools, choice, names = fit_tools(request, target, notices)
     turns = pair_results(request.turns)
     turns = fit_reasoning(turns, target)
@@ -44,6 +55,7 @@ def fit(request: Request, target: Target, seal_key: Callable[[str], str] | None 
         cache_key=_cache_key(request, target, seal_key),
         names=names,
         notices=request.notices + notices,
+        plain=False,
     )
     _fit_sampling(fitted, target)
     _check_format(fitted, target)

@@ -88,6 +88,13 @@ class MessagesDecoder:
             return self._other(name, frame.data)
         return self._known(name, frame.data)
 
+    def feed_all(self, frames: list[Frame]) -> list[Event]:
+        """The events of frames that came together."""
+        events: list[Event] = []
+        for frame in frames:
+            events += self.feed(frame)
+        return events
+
     def finish(self) -> list[Event]:
         """The end of the bytes: fine once a stop reason was seen, with or without `message_stop` (D6)."""
         if self._failed or self._stopped:

@@ -7,7 +7,7 @@ from kenari.core.events import Event
 from kenari.core.fold import Reply
 from kenari.core.profile import Profile
 from kenari.core.request import Request
-from kenari.dialects.base import Answer, Decoder, Encoder, RelayRule
+from kenari.dialects.base import Answer, Decoder, Encoder, Passed, RelayRule
 from kenari.dialects.messages import blocks, decode, encode, outgoing, request
 
 
@@ -47,6 +47,10 @@ class MessagesDialect:
     def encode_reply(self, reply: Reply, answer: Answer) -> bytes:
         """The client's plain answer."""
         return encode.encode_reply(reply, answer)
+
+    def pass_reply(self, body: bytes, answer: Answer, profile: Profile) -> Passed | None:
+        """Every answer takes all steps."""
+        return None
 
     def decoder(self, profile: Profile, answer_id: str) -> Decoder:
         """A provider's stream."""

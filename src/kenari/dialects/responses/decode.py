@@ -106,6 +106,13 @@ class ResponsesDecoder:
         self._complete(response, response.status or "completed", out)
         return out
 
+    def feed_all(self, frames: list[Frame]) -> list[Event]:
+        """The events of frames that came together."""
+        events: list[Event] = []
+        for frame in frames:
+            events += self.feed(frame)
+        return events
+
     def finish(self) -> list[Event]:
         """The end of the bytes: fine after response.completed (D6)."""
         if self._failed or self.done:

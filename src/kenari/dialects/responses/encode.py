@@ -70,12 +70,19 @@ class ResponsesEncoder:
             if type(event) is self._takes and event.index == self._block and event.delta:  # type: ignore[union-attr]
                 return self._delta(event.delta)  # type: ignore[union-attr]
         out: list[bytes] = []
-        for event in self._serial.order(events):
-            if type(event) is self._takes:
-                if event.delta:  # type: ignore[union-attr]
-                    out.append(self._delta(event.delta))  # type: ignore[union-attr]
-            else:
-                out.append(self._encode(event))
+        at = self._more(events, 0, out)
+        if at == len(events):  # nearly always
+            return b"".join(out)
+        rest = self._serial.order(events[at:] if at else events)
+        at = 0
+        while at < len(rest):
+            more = self._more(rest, at, out)
+            at += more
+            if not more:
+                event = rest[at]
+                if type(event) is not self._takes:
+                    out.append(self._encode(event))
+                at += 1
         return b"".join(out)
 
     def noop(self) -> bytes:
@@ -200,6 +207,25 @@ class ResponsesEncoder:
                 name.encode(),
                 *place,
             )
+
+    def _more(self, events: list[Event], start: int, out: list[bytes]) -> int:
+        """Append the frames of the events from `start` on that are pieces of what is under way; how many there were."""
+        item, takes, block, head, number = self._item, self._takes, self._block, self._head, self._number
+        if item is None or takes is None:
+            return 0
+        pieces: list[bytes] = []
+        for event in events[start:] if start else events:
+            if type(event) is not takes or event.index != block or not event.delta:  # type: ignore[union-attr]
+                break
+            pieces.append(event.delta)  # type: ignore[union-attr]
+        count = len(pieces)
+        item.pieces += pieces
+        if head and count:
+            self._number = number + count
+            told: list[bytes | int] = [0] * (2 * count)
+            told[::2], told[1::2] = pieces, range(number, number + count)
+            out.append((head + b'%b","sequence_number":%d}\n\n') * count % tuple(told))  # all frames in one go
+        return count
 
     def _delta(self, delta: bytes) -> bytes:
         self._item.pieces.append(delta)  # type: ignore[union-attr]

@@ -1,0 +1,105 @@
+"""The commonest shapes, read in C: requests and answers that are nothing but text.
+
+What is read here is what the general readers make of the same bytes; for anything else these functions return None and
+the general ones are asked (tests hold both to the same result).
+"""
+
+from typing import Literal
+
+import msgspec
+from msgspec import Raw
+
+from kenari.core.events import Escaped
+from kenari.core.request import Request, TextPart, Turn
+from kenari.core.usage import Usage
+from kenari.dialects.chat.wire import UsageWire, usage_of
+from kenari.dialects.frames import lenient
+from kenari.wire import jsonx
+
+_QUOTE = 0x22
+
+
+class _Message(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    role: Literal["system", "user", "assistant"]
+    content: Raw
+
+
+class _Words(msgspec.Struct, gc=False):
+    content: Raw
+    reasoning: None = None
+    reasoning_content: None = None
+    refusal: None = None
+    tool_calls: None = None
+
+
+class _Choice(msgspec.Struct, gc=False):
+    message: _Words
+    finish_reason: Literal["stop", "length"]
+    index: Literal[0] = 0
+    delta: None = None
+    stop_reason: None = None
+    logprobs: None = None
+    usage: None = None
+
+
+class _Answer(msgspec.Struct, gc=False):
+    choices: list[_Choice]
+    usage: UsageWire | None = None
+    error: None = None
+    x_groq: None = None
+
+
+class Said(msgspec.Struct, frozen=True, gc=False):
+    """An answer that is one text: its escaped text, the provider's word for how it ended, what it used."""
+
+    text: Escaped
+    word: Literal["stop", "length"]
+    usage: Usage | None
+
+
+_MESSAGE = jsonx.decoder(_Message)
+_ANSWER = lenient(_Answer)
+_MODEL = jsonx.decoder(str)
+_FLAG = jsonx.decoder(bool)
+_MESSAGES = jsonx.decoder(list[Raw])
+
+
+def plain_request(fields: dict[str, Raw]) -> Request | None:
+    """The request with these members (model, messages, stream and its options, nothing else) when each of its messages
+    is a role with one text."""
+    turns: list[Turn] = []
+    try:
+        model = _MODEL.decode(fields["model"])
+        stream = "stream" in fields and _FLAG.decode(fields["stream"])
+        for raw in _MESSAGES.decode(fields["messages"]):
+            message = _MESSAGE.decode(raw)
+            content = memoryview(message.content)
+            if content[0] != _QUOTE:
+                return None
+            text = TextPart(content[1:-1].tobytes())
+            turns.append(Turn(message.role, [text], raw=raw, param=f"messages[{len(turns)}]"))
+    except (KeyError, msgspec.DecodeError, RecursionError):
+        return None
+    if not model or not turns:
+        return None
+    return Request(origin="chat", model=model, turns=turns, fields=fields, stream=stream, plain=True)
+
+
+def plain_answer(body: bytes) -> Said | None:
+    """What a provider's plain answer says when it is one text."""
+    try:
+        answer = _ANSWER.decode(body)
+        if not body.isascii():
+            body.decode()
+    except (ValueError, RecursionError):  # another shape, no JSON, no UTF-8
+        return None
+    if not answer.choices:
+        return None
+    choice = answer.choices[0]
+    content = memoryview(choice.message.content)
+    if len(content) <= 2 or content[0] != _QUOTE:
+        return None
+    text = content[1:-1].tobytes()
+    if b"\\u" in text:  # perhaps half a pair
+        return None
+    return Said(text, choice.finish_reason, None if answer.usage is None else usage_of(answer.usage))

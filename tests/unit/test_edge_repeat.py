@@ -1,0 +1,168 @@
+"""A head that a client sends again is recognised, and means what llhttp made of it the first time (doors/repeat.py)."""
+
+import asyncio
+from typing import Any
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from kenari.core.errors import KenariError
+from kenari.core.ports import Exchange
+from kenari.doors.connection import Connection
+from kenari.doors.edge import Edge
+from kenari.doors.limits import EdgeLimits
+from kenari.doors.repeat import Repeat
+
+Seen = tuple[str, str, str, dict[bytes, bytes], bytes, str]
+
+
+class Wire(asyncio.Transport):
+    """A transport that keeps what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[bytes] = []
+        self.closing = False
+
+    def write(self, data: Any) -> None:
+        self.written.append(bytes(data))
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def close(self) -> None:
+        self.closing = True
+
+    def abort(self) -> None:
+        self.closing = True
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return ("192.0.2.1", 5) if name == "peername" else default
+
+
+async def heard(reads: list[bytes], remembers: bool) -> tuple[list[Seen], list[str], list[int], int]:
+    """The requests that a connection made of these reads, its refusals, the sizes of its answers, and how many heads
+    were recognised."""
+    seen: list[Seen] = []
+    refused: list[str] = []
+
+    async def serve(one: Exchange) -> None:
+        seen.append((one.method, one.path, one.query, one.headers, one.body, one.peer))
+        one.answer(200, b"", b"ok")
+
+    def refuse(one: Exchange, error: KenariError) -> None:
+        refused.append(error.code)
+        one.answer(error.status, b"", b"no")
+
+    edge = Edge(serve, refuse, EdgeLimits(max_body=40, max_head=400))
+    connection, wire, again = edge(), Wire(), 0
+    connection.connection_made(wire)
+    for data in reads:
+        if wire.closing:
+            break
+        if not remembers:
+            connection._known = None  # pyright: ignore[reportPrivateUsage]
+        known = connection._known  # pyright: ignore[reportPrivateUsage]
+        if known is not None and known.again(data, "x", 40) is not None:
+            again += 1
+        connection.data_received(data)
+        for _ in range(6):
+            await asyncio.sleep(0)
+    edge.close()
+    connection.connection_lost(None)
+    return seen, refused, [len(data) for data in wire.written], again
+
+
+def head(method: str, extra: bytes, spelling: bytes) -> bytes:
+    """A request up to its length."""
+    return method.encode() + b" /v1/x?a=%20b HTTP/1.1\r\nHost: h\r\n" + extra + spelling
+
+
+HEADS = st.builds(
+    head,
+    st.sampled_from(["POST", "PUT"]),
+    st.sampled_from(
+        [
+            b"",
+            b"Connection: keep-alive\r\n",
+            b"Connection: close\r\n",
+            b"X-A: 1\r\nx-a: 2\r\n",
+            b"Expect: 100-continue\r\n",
+            b"Upgrade: h2c\r\nConnection: upgrade\r\n",
+            b"X-Note: content-length: 3\r\n",
+            b"Transfer-Encoding: chunked\r\n",
+        ]
+    ),
+    st.sampled_from([b"Content-Length: ", b"content-length:", b"CONTENT-LENGTH:  "]),
+)
+LENGTHS = st.sampled_from([b"%d", b"0%d", b"%d ", b"+%d", b"%d\r\nX-B: c", b"%d\r\nContent-Length: 1"])
+BODIES = st.binary(max_size=44)
+REQUESTS = st.lists(st.tuples(st.integers(0, 1), LENGTHS | st.just(b"%d"), BODIES, st.integers(-2, 2)), max_size=6)
+
+
+@given(heads=st.tuples(HEADS, HEADS), requests=REQUESTS)
+@settings(max_examples=300, deadline=None)
+@example(
+    (head("POST", b"", b"content-length: "), b""), [(0, b"%d", b"abc", 0), (0, b"%d", b"defg", 0), (0, b"%d", b"", 0)]
+)
+@example(
+    (head("POST", b"", b"content-length: "), b""), [(0, b"%d", b"abc", 0), (0, b"%d", b"defg", 2), (0, b"%d", b"", 0)]
+)
+def test_a_head_that_comes_again_means_the_same(
+    heads: tuple[bytes, bytes], requests: list[tuple[int, bytes, bytes, int]]
+) -> None:
+    """F13: whatever comes on a connection, what is recognised is what would have been parsed."""
+    reads = [
+        heads[which] + (spelling % max(0, len(body) + off)) + b"\r\n\r\n" + body
+        for which, spelling, body, off in requests
+    ]
+    fast, slow = asyncio.run(heard(reads, remembers=True)), asyncio.run(heard(reads, remembers=False))
+    assert fast[:3] == slow[:3]
+
+
+def test_it_is_recognised() -> None:
+    """The short way is taken, with another length too, and gives each request its own body and length."""
+    first = head("POST", b"Authorization: Bearer k\r\nConnection: keep-alive\r\n", b"Content-Length: ")
+    reads = [first + b"%d\r\n\r\n%b" % (len(body), body) for body in (b"a", b"bb", b"ccc" * 5)]
+    seen, refused, _, again = asyncio.run(heard(reads, remembers=True))
+    assert again == 2
+    assert refused == []
+    assert [one[4] for one in seen] == [b"a", b"bb", b"ccc" * 5]
+    assert [one[3][b"content-length"] for one in seen] == [b"1", b"2", b"15"]
+
+
+def test_every_request_has_an_id_of_its_own() -> None:
+    """D14: also one whose head was recognised."""
+    ids: list[str] = []
+
+    async def run() -> None:
+        async def serve(one: Exchange) -> None:
+            ids.append(one.id)
+            one.answer(200, b"", b"")
+
+        edge = Edge(serve, lambda one, error: None, EdgeLimits())
+        connection: Connection = edge()
+        connection.connection_made(Wire())
+        for _ in range(600):
+            connection.data_received(b"POST / HTTP/1.1\r\ncontent-length: 1\r\n\r\nx")
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        assert isinstance(connection._known, Repeat)  # pyright: ignore[reportPrivateUsage]
+        edge.close()
+        connection.connection_lost(None)
+
+    asyncio.run(run())
+    assert len(set(ids)) == 600
+    assert all(len(one) == 16 and int(one, 16) >= 0 for one in ids)

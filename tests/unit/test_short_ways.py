@@ -1,0 +1,213 @@
+"""Short ways give what the long ones give: each fast path is held to the general one on whatever Hypothesis finds."""
+
+import json
+from typing import Any
+
+import msgspec
+from chat_kit import ID, answer
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from kenari.core.errors import KenariError
+from kenari.core.events import Event, Meter, Stop
+from kenari.core.fold import fold
+from kenari.core.ids import Envelopes
+from kenari.core.profile import Profile
+from kenari.core.request import Request
+from kenari.dialects.chat import CHAT
+from kenari.dialects.chat import request as chat_request
+from kenari.dialects.chat.decode import ChatDecoder, decode_reply
+from kenari.dialects.chat.plain import plain_answer
+from kenari.dialects.chat.request import decode_request
+from kenari.dialects.chat.wire import CHUNK
+from kenari.dialects.fields import Fields
+from kenari.dialects.fit import Target, fit
+from kenari.dialects.frames import read_frame
+from kenari.wire import jsonx
+from kenari.wire.sse import Frame, Frames
+
+TEXTS = st.text(max_size=8) | st.sampled_from(["", "\x00", '"', "\\", "\ud800", "é", "😀", "a\nb", "data: x"])
+EMPTY: st.SearchStrategy[Any] = st.sampled_from(["[]", "{}"]).map(json.loads)
+ODD: st.SearchStrategy[Any] = st.none() | st.booleans() | st.integers(-2, 3) | TEXTS | EMPTY
+
+
+def dumped(value: Any, ascii_only: bool) -> bytes:
+    """JSON in one of its two spellings; lone halves are always escaped."""
+    return json.dumps(value, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
+
+
+MESSAGES: st.SearchStrategy[Any] = st.fixed_dictionaries(
+    {"role": st.sampled_from(["system", "user", "assistant"]), "content": TEXTS},
+    optional={"name": TEXTS},
+) | st.fixed_dictionaries({}, optional={"role": ODD, "content": ODD | st.just([{"type": "text", "text": "x"}])})
+BODIES: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {"model": TEXTS, "messages": st.lists(MESSAGES, max_size=3)},
+    optional={"stream": st.booleans() | ODD, "stream_options": ODD},
+)
+
+
+def outcome(make: Any) -> Any:
+    """A value, or the error that its making ended with."""
+    try:
+        return make()
+    except KenariError as error:
+        return error.code, error.message, error.param
+
+
+@given(body=BODIES, ascii_only=st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_a_plain_request_is_read_as_any_other(body: dict[str, Any], ascii_only: bool) -> None:
+    raw = dumped(body, ascii_only)
+
+    def slowly() -> Request:
+        return chat_request._decode(Fields(jsonx.request_fields(raw)))  # pyright: ignore[reportPrivateUsage]
+
+    fast, slow = outcome(lambda: decode_request(raw)), outcome(slowly)
+    if isinstance(fast, Request):
+        fast.plain = False
+    assert fast == slow
+
+
+@given(
+    body=BODIES,
+    profile=st.builds(
+        Profile,
+        system_first_only=st.booleans(),
+        default_max_tokens=st.booleans(),
+        stream_usage=st.booleans(),
+        max_tokens_field=st.sampled_from(["max_tokens", "max_completion_tokens", "none"]),
+        developer_role=st.booleans(),
+    ),
+)
+@settings(max_examples=300, deadline=None)
+def test_a_plain_request_is_fitted_and_written_as_any_other(body: dict[str, Any], profile: Profile) -> None:
+    try:
+        request = decode_request(dumped(body, True))
+    except KenariError:
+        return
+    target = Target(dialect="chat", model="theirs", profile=profile, maker="m", envelopes=Envelopes(b"k"), max_output=9)
+    slow = msgspec.structs.replace(request, plain=False)
+    short, long = fit(request, target), fit(slow, target)
+    assert msgspec.structs.replace(short, plain=False) == long
+    assert CHAT.encode_request(short, profile) == CHAT.encode_request(long, profile)
+
+
+WORDS: st.SearchStrategy[Any] = st.fixed_dictionaries(
+    {"content": TEXTS},
+    optional={"role": st.just("assistant"), "refusal": ODD, "reasoning": ODD, "tool_calls": st.none() | st.just([])},
+)
+COUNTS = st.none() | st.integers(-1, 9)
+USAGES: st.SearchStrategy[Any] = st.fixed_dictionaries(
+    {},
+    optional={
+        "prompt_tokens": COUNTS,
+        "completion_tokens": COUNTS,
+        "total_tokens": COUNTS,
+        "cached_tokens": COUNTS,
+        "prompt_tokens_details": st.none() | st.fixed_dictionaries({"cached_tokens": COUNTS}),
+        "completion_tokens_details": st.none() | st.fixed_dictionaries({"reasoning_tokens": COUNTS}),
+    },
+)
+ANSWERS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {
+        "choices": st.lists(
+            st.fixed_dictionaries(
+                {
+                    "message": WORDS,
+                    "finish_reason": st.sampled_from(["stop", "length", "tool_calls", "error", "eos"]) | ODD,
+                },
+                optional={
+                    "index": ODD,
+                    "logprobs": st.none() | st.fixed_dictionaries({"content": EMPTY}),
+                    "stop_reason": ODD,
+                },
+            ),
+            max_size=2,
+        )
+    },
+    optional={"usage": USAGES | ODD, "error": ODD, "id": TEXTS},
+)
+
+
+def slow_reply(body: bytes) -> list[Event]:
+    """The general reader, by an id that keeps it from the short way."""
+    chunk, _ = read_frame(CHUNK, body)
+    assert chunk is not None
+    assert chunk.choices
+    return ChatDecoder(Profile(), ID).take(chunk, body)
+
+
+@given(reply=ANSWERS, ascii_only=st.booleans())
+@settings(max_examples=400, deadline=None)
+def test_a_plain_answer_is_read_as_any_other(reply: dict[str, Any], ascii_only: bool) -> None:
+    body = dumped(reply, ascii_only)
+    if plain_answer(body) is not None:
+        assert decode_reply(body, Profile(), ID) == slow_reply(body)
+
+
+@given(reply=ANSWERS, ascii_only=st.booleans())
+@settings(max_examples=400, deadline=None)
+@example(
+    {
+        "choices": [{"message": {"content": "x"}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 1, "completion_tokens": 1},
+    },
+    True,
+)
+def test_an_answer_that_passes_is_what_decoding_and_encoding_make(reply: dict[str, Any], ascii_only: bool) -> None:
+    """L4, L6: the one step says what the three say."""
+    body = dumped(reply, ascii_only)
+    passed = CHAT.pass_reply(body, answer(), Profile())
+    if passed is None:
+        return
+    events = slow_reply(body)
+    assert passed.body == CHAT.encode_reply(fold(events), answer())
+    assert passed.usage == next(event.usage for event in events if isinstance(event, Meter))
+    assert passed.stop == next(event for event in events if isinstance(event, Stop))
+    assert passed.size == len(fold(events).blocks[0].text)
+
+
+def test_most_answers_do_pass() -> None:
+    """The short ways are taken."""
+    body = (
+        b'{"id":"x","choices":[{"index":0,"message":{"role":"assistant","content":"caf\xc3\xa9 \\n","refusal":null},'
+        b'"logprobs":null,"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5,'
+        b'"prompt_tokens_details":{"cached_tokens":0}}}'
+    )
+    assert CHAT.pass_reply(body, answer(), Profile()) is not None
+    assert CHAT.pass_reply(body, answer(), Profile(think_tags=True)) is None
+    assert decode_request(b'{"model":"m","messages":[{"role":"user","content":"x"}],"stream":true}').plain
+
+
+PIECES = st.lists(TEXTS, max_size=12)
+
+
+@given(
+    texts=PIECES,
+    extra=st.lists(st.sampled_from([b"{}", b"", b"[DONE]", b'{"error":{"message":"x"}}', b"x"]), max_size=2),
+)
+@settings(max_examples=300, deadline=None)
+@example(["a"] * 12, [b"[DONE]"])
+@example(["a", "b", "", "c", "d", "e", "f"], [])
+@example(["a", "b", "c", "d", 'e"}},{', "f", "g", "h"], [])
+def test_frames_that_come_together_are_read_as_one_by_one(texts: list[str], extra: list[bytes]) -> None:
+    """L1: a run of deltas that is cut out at once gives the same events."""
+    chunks = [
+        dumped({"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]}, True) for text in texts
+    ]
+    frames = [Frame(b"", data) for data in chunks + extra + chunks]
+    together, apart = ChatDecoder(Profile(), ID), ChatDecoder(Profile(), ID)
+    one_by_one = [event for frame in frames for event in apart.feed(frame)]
+    assert [*map(repr, together.feed_all(frames))] == [*map(repr, one_by_one)]  # errors are equal to themselves only
+
+
+@given(
+    data=st.lists(st.sampled_from([b"data: ", b"data:", b"\n", b"\n\n", b"a", b"event: x", b": c", b"\r"]), max_size=16)
+)
+@settings(max_examples=400, deadline=None)
+def test_bytes_that_come_together_are_framed_as_one_by_one(data: list[bytes]) -> None:
+    """L1: a read of nothing but data lines is split at once, with the same frames."""
+    whole = b"".join(data)
+    together, apart = Frames(), Frames()
+    once = together.feed(whole) + together.flush()
+    assert once == [frame for at in range(len(whole)) for frame in apart.feed(whole[at : at + 1])] + apart.flush()
