@@ -72,7 +72,9 @@ def _parser() -> argparse.ArgumentParser:
         "Further words go to pytest (-k WORD, -x, a file ...); with a file only that is run.",
     )
     parser.add_argument("--no-lint", action="store_true", help="leave out format, lint and types")
-    parser.add_argument("--slow-agents", action="store_true", help="every test with the coding agents, not only the short")
+    parser.add_argument(
+        "--slow-agents", action="store_true", help="every test with the coding agents, not only the short"
+    )
     return parser
 
 

@@ -86,7 +86,13 @@ def chat_stream(play: Play, model: str) -> Iterator[bytes]:
         yield chunk({"content": piece})
     for index, call in enumerate(play.calls):
         function = {"name": call.name, "arguments": ""}
-        yield chunk({"tool_calls": [{"index": index, "id": f"call_{play.tag}{index}", "type": "function", "function": function}]})
+        yield chunk(
+            {
+                "tool_calls": [
+                    {"index": index, "id": f"call_{play.tag}{index}", "type": "function", "function": function}
+                ]
+            }
+        )
         for piece in call.pieces:
             yield chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
     if play.broken:
@@ -106,7 +112,11 @@ def chat_reply(play: Play, model: str) -> JsonObject:
         message["reasoning_content"] = "".join(play.reasoning)
     if play.calls:
         message["tool_calls"] = [
-            {"id": f"call_{play.tag}{index}", "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            {
+                "id": f"call_{play.tag}{index}",
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
             for index, call in enumerate(play.calls)
         ]
     choice = {"index": 0, "message": message, "finish_reason": play.finish}
@@ -194,7 +204,12 @@ def _content(play: Play) -> Iterator[JsonObject]:
     if play.text:
         yield {"type": "text", "text": "".join(play.text)}
     for index, call in enumerate(play.calls):
-        yield {"type": "tool_use", "id": f"toolu_{play.tag}{index}", "name": call.name, "input": json.loads(call.arguments)}
+        yield {
+            "type": "tool_use",
+            "id": f"toolu_{play.tag}{index}",
+            "name": call.name,
+            "input": json.loads(call.arguments),
+        }
 
 
 # -- responses

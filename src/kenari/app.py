@@ -110,7 +110,7 @@ class Server:
         )
         gateway = Gateway(services)
         self._draining = False
-        door = PublicDoor(gateway, keys, catalog, settings.cors_origins, lambda: not self._draining)
+        door = PublicDoor(gateway, keys, catalog, settings.cors_origins, lambda: not self._draining, settings.max_body)
         limits = EdgeLimits(max_body=settings.max_body, trusted_proxies=settings.trusted_proxies)
         self._edge = Edge(door.serve, door.refuse, limits)
 

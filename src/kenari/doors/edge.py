@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from kenari.core.errors import KenariError
 from kenari.core.ports import Exchange
 from kenari.doors.connection import Connection
+from kenari.doors.exchange import Living
 from kenari.doors.limits import EdgeLimits
 
 Serve: TypeAlias = Callable[[Exchange], Coroutine[Any, Any, None]]
@@ -26,7 +27,7 @@ class Edge:
         self.refuse: Refuse = refuse
         self.limits = limits
         self.loop = asyncio.get_running_loop()
-        self.connections: set[Connection] = set()
+        self.connections: set[Living] = set()
         self.draining = False
         self._servers: list[asyncio.AbstractServer] = []
         self._ticker: asyncio.TimerHandle | None = None
@@ -41,14 +42,14 @@ class Edge:
         """A listening socket whose connections come here."""
         self._servers.append(server)
 
-    def opened(self, connection: Connection) -> None:
+    def opened(self, connection: Living) -> None:
         """A connection stands."""
         self.connections.add(connection)
         self._empty.clear()
         if self._ticker is None:
             self._ticker = self.loop.call_later(TICK_SECONDS, self._tick)
 
-    def closed(self, connection: Connection) -> None:
+    def closed(self, connection: Living) -> None:
         """A connection has ended."""
         self.connections.discard(connection)
         if not self.connections:

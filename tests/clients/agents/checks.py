@@ -5,7 +5,9 @@ from collections.abc import Sequence
 
 from agents.model import ENCRYPTED, SIGNATURE, Exchange
 
-UNKNOWN = re.compile(r"unsupported call|unknown tool|no such tool|tool .{0,60}not (found|available|exist)|invalid tool", re.I)
+UNKNOWN = re.compile(
+    r"unsupported call|unknown tool|no such tool|tool .{0,60}not (found|available|exist)|invalid tool", re.I
+)
 """What agents answer to a call whose name or arguments arrived wrong."""
 
 

@@ -7,8 +7,9 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeAlias
 
-from agents.reading import Conversation, read
 from upstream import Call, Play, ScriptedProvider, Seen
+
+from agents.reading import Conversation, read
 
 TASK = re.compile(r"task:([a-z-]+)")
 THOUGHT = ("I look at the task ", "before I act.")

@@ -118,7 +118,9 @@ def _messages(body: Json, to: Conversation) -> Conversation:
 
 def _responses(body: Json, to: Conversation) -> Conversation:
     system, images = str(body.get("instructions") or ""), 0
-    items: list[Json] = [{"role": "user", "content": body["input"]}] if isinstance(body["input"], str) else body["input"]
+    items: list[Json] = (
+        [{"role": "user", "content": body["input"]}] if isinstance(body["input"], str) else body["input"]
+    )
     for item in items:
         match item.get("type", "message"):
             case "message" if item["role"] in ("system", "developer"):

@@ -7,7 +7,19 @@ import pytest
 from agents.checks import assert_nothing_lost, assert_stable_prefix
 from agents.conftest import Bench
 from agents.model import THOUGHT, Script, calls
-from agents.programs import CLAUDE, CODEX, OPENCODE_CHAT, OPENCODE_MESSAGES, OPENCODE_RESPONSES, PI_CHAT, PI_MESSAGES, PI_RESPONSES, QWEN, Program, run
+from agents.programs import (
+    CLAUDE,
+    CODEX,
+    OPENCODE_CHAT,
+    OPENCODE_MESSAGES,
+    OPENCODE_RESPONSES,
+    PI_CHAT,
+    PI_MESSAGES,
+    PI_RESPONSES,
+    QWEN,
+    Program,
+    run,
+)
 
 ALWAYS = [CODEX, CLAUDE, OPENCODE_CHAT, OPENCODE_RESPONSES, OPENCODE_MESSAGES]
 SLOW = [QWEN, PI_CHAT, PI_RESPONSES, PI_MESSAGES]
