@@ -45,6 +45,8 @@ def bench(request: pytest.FixtureRequest, agents_model: AgentModel) -> Iterator[
     """One kenari for each format of the provider."""
     dialect: str = request.param
     provider: dict[str, Any] = {"dialect": dialect, "base_url": agents_model.base_url(dialect), "api_key": "sk-up"}
+    if dialect == "chat":
+        provider["profile"] = {"reasoning_content_roundtrip": True}
     models: dict[str, dict[str, Any]] = {MODEL: {"targets": [f"scripted/{MODEL}"], "vision": True, "reasoning": True}}
     with running_gateway(config_text({"scripted": provider}, models, keepalive="500ms")) as gateway:
         yield Bench(gateway, agents_model, dialect)

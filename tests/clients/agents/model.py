@@ -51,13 +51,15 @@ class Exchange(NamedTuple):
 
 class AgentModel(ScriptedProvider):
     """The provider behind kenari. `scripts` are the tasks by name; `bad` plays are served first, one for a request of a
-    task; `exchanges` are the requests so far."""
+    task, `always` instead of everything; `side` is what side requests without tools are told (titles, notes on a long
+    conversation); `exchanges` are the requests so far."""
 
     def __init__(self) -> None:
         super().__init__({})
         self.scripts: dict[str, Script] = {}
         self.bad: list[Play] = []
         self.always: Play | None = None
+        self.side = ""
         self.exchanges: list[Exchange] = []
         self._lock = threading.Lock()
 
@@ -65,7 +67,7 @@ class AgentModel(ScriptedProvider):
         """Forget what was, and play these tasks from now on."""
         with self._lock:
             self.scripts = {name.replace("_", "-"): script for name, script in scripts.items()}
-            self.bad, self.always = [], None
+            self.bad, self.always, self.side = [], None, "A short title"
             self.exchanges.clear()
             self.seen.clear()
 
@@ -91,7 +93,7 @@ class AgentModel(ScriptedProvider):
             return self.bad.pop(0)
         script = self.scripts.get(task)
         if script is None:
-            return Play(text=("A short title",))
+            return Play(text=(self.side,))
         at = said.rounds
         play = script.steps[at](said) if at < len(script.steps) else Play(text=(script.end,))
         return play._replace(tag=f"r{at}x", prompt=play.prompt + 100 * at)

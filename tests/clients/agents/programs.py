@@ -26,6 +26,21 @@ class Hands(NamedTuple):
     edit: Callable[[Path, str, str], Call]
 
 
+def hands(shell: str, read: tuple[str, str], edit: tuple[str, str, str, str], **more: object) -> Hands:
+    """Hands by the names of tools and of their arguments; `more` goes with each command."""
+
+    def run_command(command: str) -> Call:
+        return call(shell, command=command, **more)
+
+    def read_file(path: Path) -> Call:
+        return call(read[0], **{read[1]: str(path)})
+
+    def edit_file(path: Path, old: str, new: str) -> Call:
+        return call(edit[0], **{edit[1]: str(path), edit[2]: old, edit[3]: new})
+
+    return Hands(run_command, read_file, edit_file)
+
+
 class Place(NamedTuple):
     """Where an agent lives for one test: a home of its own and a project folder, and the kenari it talks to."""
 
@@ -144,14 +159,18 @@ def _codex_shell(command: str) -> Call:
     return call("exec_command", cmd=command)
 
 
+def _codex_read(path: Path) -> Call:
+    return _codex_shell(f"cat {path}")
+
+
+def _codex_edit(path: Path, old: str, new: str) -> Call:
+    return _codex_shell(f"sed -i.bak 's/{old}/{new}/' {path}")
+
+
 CODEX = Program(
     "codex",
     "@openai/codex",
-    Hands(
-        shell=_codex_shell,
-        read=lambda path: _codex_shell(f"cat {path}"),
-        edit=lambda path, old, new: _codex_shell(f"sed -i.bak 's/{old}/{new}/' {path}"),
-    ),
+    Hands(_codex_shell, _codex_read, _codex_edit),
     _codex_setup,
     _codex_command,
     "responses",
@@ -182,10 +201,11 @@ def _claude_command(prompt: str) -> Sequence[str]:
 CLAUDE = Program(
     "claude",
     "@anthropic-ai/claude-code",
-    Hands(
-        shell=lambda command: call("Bash", command=command, description="a step of the task"),
-        read=lambda path: call("Read", file_path=str(path)),
-        edit=lambda path, old, new: call("Edit", file_path=str(path), old_string=old, new_string=new),
+    hands(
+        "Bash",
+        ("Read", "file_path"),
+        ("Edit", "file_path", "old_string", "new_string"),
+        description="a step of the task",
     ),
     _claude_setup,
     _claude_command,
@@ -193,6 +213,10 @@ CLAUDE = Program(
 )
 
 # -- OpenCode
+
+
+def _opencode_command(prompt: str) -> Sequence[str]:
+    return ("run", "--format", "json", prompt)
 
 
 def _opencode(npm: str, client: str) -> Program:
@@ -227,13 +251,14 @@ def _opencode(npm: str, client: str) -> Program:
     return Program(
         f"opencode-{client}",
         "opencode-ai",
-        Hands(
-            shell=lambda command: call("bash", command=command, description="a step of the task"),
-            read=lambda path: call("read", filePath=str(path)),
-            edit=lambda path, old, new: call("edit", filePath=str(path), oldString=old, newString=new),
+        hands(
+            "bash",
+            ("read", "filePath"),
+            ("edit", "filePath", "oldString", "newString"),
+            description="a step of the task",
         ),
         setup,
-        lambda prompt: ("run", "--format", "json", prompt),
+        _opencode_command,
         client,
     )
 
@@ -249,22 +274,36 @@ def _qwen_setup(place: Place) -> Mapping[str, str]:
     return {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": place.v1, "OPENAI_MODEL": MODEL, "QWEN_SANDBOX": "false"}
 
 
+def _qwen_command(prompt: str) -> Sequence[str]:
+    return ("--auth-type", "openai", "--yolo", "-p", prompt)
+
+
 QWEN = Program(
     "qwen",
     "@qwen-code/qwen-code",
-    Hands(
-        shell=lambda command: call("run_shell_command", command=command, is_background=False, description="a step"),
-        read=lambda path: call("read_file", file_path=str(path)),
-        edit=lambda path, old, new: call("edit", file_path=str(path), old_string=old, new_string=new),
+    hands(
+        "run_shell_command",
+        ("read_file", "file_path"),
+        ("edit", "file_path", "old_string", "new_string"),
+        is_background=False,
+        description="a step",
     ),
     _qwen_setup,
-    lambda prompt: ("--auth-type", "openai", "--yolo", "-p", prompt),
+    _qwen_command,
     "chat",
 )
 
 # -- pi
 
 _PI_API = {"chat": "openai-completions", "responses": "openai-responses", "messages": "anthropic-messages"}
+
+
+def _pi_command(prompt: str) -> Sequence[str]:
+    return ("--provider", "kenari", "--model", MODEL, "--thinking", "medium", "-p", prompt)
+
+
+def _pi_edit(path: Path, old: str, new: str) -> Call:
+    return call("edit", path=str(path), edits=[{"oldText": old, "newText": new}])
 
 
 def _pi(client: str) -> Program:
@@ -292,13 +331,9 @@ def _pi(client: str) -> Program:
     return Program(
         f"pi-{client}",
         "@mariozechner/pi-coding-agent",
-        Hands(
-            shell=lambda command: call("bash", command=command),
-            read=lambda path: call("read", path=str(path)),
-            edit=lambda path, old, new: call("edit", path=str(path), edits=[{"oldText": old, "newText": new}]),
-        ),
+        hands("bash", ("read", "path"), ("edit", "path", "", ""))._replace(edit=_pi_edit),
         setup,
-        lambda prompt: ("--provider", "kenari", "--model", MODEL, "--thinking", "medium", "-p", prompt),
+        _pi_command,
         client,
     )
 

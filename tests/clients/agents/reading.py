@@ -51,21 +51,26 @@ def read(seen: Seen) -> Conversation:
 def tools_of(body: Json) -> dict[str, Json]:
     """The tools by name."""
     tools: dict[str, Json] = {}
-    for tool in body.get("tools") or []:
-        inner = tool.get("function", tool)
-        tools[inner.get("name", tool.get("type"))] = inner.get("parameters", inner.get("input_schema", {}))
+    listed: list[Json] = body.get("tools") or []
+    for tool in listed:
+        inner: Json = tool.get("function", tool)
+        tools[str(inner.get("name", tool.get("type")))] = inner.get("parameters", inner.get("input_schema", {}))
     return tools
 
 
 def _text(content: Any) -> str:
     if content is None or isinstance(content, str):
         return content or ""
-    return "\n".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+    parts: list[Json] = content
+    return "\n".join(str(part.get("text", "")) for part in parts)
 
 
 def _images(content: Any) -> int:
     kinds = ("image_url", "image", "input_image")
-    return sum(part.get("type") in kinds for part in content) if isinstance(content, list) else 0
+    if content is None or isinstance(content, str):
+        return 0
+    parts: list[Json] = content
+    return sum(part.get("type") in kinds for part in parts)
 
 
 def _dump(message: Json) -> str:
@@ -85,7 +90,8 @@ def _chat(body: Json, to: Conversation) -> Conversation:
             to.results.append(Result(message["tool_call_id"], _text(content), _images(content)))
         else:
             to.reasoning.extend([message["reasoning_content"]] if message.get("reasoning_content") else [])
-            for call in message.get("tool_calls") or []:
+            made: list[Json] = message.get("tool_calls") or []
+            for call in made:
                 to.calls.append((call["id"], call["function"]["name"], call["function"]["arguments"]))
         to.messages.append(_dump(message))
     return to._replace(system=system, images=images)

@@ -42,8 +42,10 @@ class Chain:
             kept = {name: raw for name, raw in members.items() if name not in NOT_FOR_SOCKETS}
             body = jsonx.encode({**kept, "input": items, "stream": True})
             if len(body) > self._max_bytes:
-                message = f"the conversation is larger than {self._max_bytes} bytes. compact it or start a new one"
-                raise KenariError("request_too_large", message)
+                raise KenariError(
+                    "request_too_large",
+                    f"the conversation is larger than {self._max_bytes} bytes. compact it or start a new one",
+                )
         except KenariError:
             self.forget()
             raise

@@ -40,7 +40,9 @@ class CompactDialect(ResponsesDialect):
         if source is not None:
             kept["input"] = source
         if source is not None and jsonx.kind(source) in ("array", "string"):
-            items: list[Any] = fields.elements("input") if jsonx.kind(source) == "array" else [_message(source)]
+            items: list[Any] = (
+                [_message(source)] if jsonx.kind(source) == "string" else [*(fields.elements("input") or ())]
+            )
             kept["input"] = [*items, _message(QUESTION)] if items else source
         decoded = request.decode_request(jsonx.encode(kept))
         if source is not None:
