@@ -16,6 +16,7 @@ FLOORS = {
     "keys": 3,
     "store": 3,
     "ledger": 3,
+    "connect": 3,
     "gateway": 4,
     "doors": 5,
     "keeper": 5,
@@ -26,7 +27,7 @@ FLOORS = {
     "cli": 8,
 }
 FILES = sorted(ROOT.rglob("*.py"))
-PURE = ("core", "wire", "dialects", "providers", "catalog")
+PURE = ("core", "wire", "dialects", "providers", "catalog", "connect")
 
 
 def room_of(path: Path) -> str:

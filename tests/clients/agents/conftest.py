@@ -1,7 +1,8 @@
 """kenari in front of the agents' scripted model, once for each format that a provider may speak."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,10 +44,22 @@ def agents_model() -> Iterator[AgentModel]:
 @pytest.fixture(scope="session", params=["chat", "messages", "responses"])
 def bench(request: pytest.FixtureRequest, agents_model: AgentModel) -> Iterator[Bench]:
     """One kenari for each format of the provider."""
-    dialect: str = request.param
-    provider: dict[str, Any] = {"dialect": dialect, "base_url": agents_model.base_url(dialect), "api_key": "sk-up"}
+    with _bench(request.param, agents_model) as made:
+        yield made
+
+
+@contextmanager
+def _bench(dialect: str, model: AgentModel) -> Generator[Bench]:
+    provider: dict[str, Any] = {"dialect": dialect, "base_url": model.base_url(dialect), "api_key": "sk-up"}
     if dialect == "chat":
         provider["profile"] = {"reasoning_content_roundtrip": True}
     models: dict[str, dict[str, Any]] = {MODEL: {"targets": [f"scripted/{MODEL}"], "vision": True, "reasoning": True}}
     with running_gateway(config_text({"scripted": provider}, models, keepalive="500ms")) as gateway:
-        yield Bench(gateway, agents_model, dialect)
+        yield Bench(gateway, model, dialect)
+
+
+@pytest.fixture(scope="session")
+def chat_bench(agents_model: AgentModel) -> Iterator[Bench]:
+    """kenari before a chat provider, for what does not depend on the provider's format."""
+    with _bench("chat", agents_model) as made:
+        yield made
