@@ -1,0 +1,79 @@
+"""`kenari connect --write` and `kenari run` with the real programs: what they set up works as it stands."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from gateway import KEY
+
+from agents.conftest import Bench
+from agents.model import Script, calls
+from agents.programs import CLAUDE, CODEX, MODEL, OPENCODE_CHAT, PI_CHAT, QWEN, Program, run, start
+
+SLOW = [OPENCODE_CHAT, PI_CHAT, QWEN]
+PROGRAMS = [CODEX, CLAUDE, *(pytest.param(one, marks=pytest.mark.agents_slow) for one in SLOW)]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_what_connect_writes_works(chat_bench: Bench, program: Program, tmp_path: Path) -> None:
+    """The agent's own file and the variables that are named, and nothing else."""
+    place = chat_bench.place(tmp_path)
+    place.home.mkdir()
+    client = program.name.removesuffix("-chat")
+    words = ["connect", client, "--url", place.gateway.url, "--key", KEY, "--model", MODEL, "--write"]
+    done = subprocess.run(
+        [sys.executable, "-m", "kenari.cli", *words],
+        env={"HOME": str(place.home), "PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    named = re.findall(r"export (\w+)=(\S+)", done.stdout)
+    variables = {name: KEY if value == "kn-..." else value for name, value in named}
+    chat_bench.model.begin(written=Script([calls(program.hands.shell("echo worked"))]))
+    bare = program._replace(setup=lambda _: variables)
+    outcome = run(bare, place, "Do the task:written and stop.")
+    assert outcome.status == 0, outcome
+    assert "ALL DONE" in outcome.out
+    assert "worked" in chat_bench.model.of("written")[-1].said.results[0].text
+
+
+@pytest.mark.parametrize("program", [CODEX, CLAUDE], ids=lambda program: program.name)
+def test_run_starts_the_real_agent(chat_bench: Bench, program: Program, tmp_path: Path) -> None:
+    """No file is written for it."""
+    place = chat_bench.place(tmp_path)
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    words = " ".join(start(program.package))
+    (folder / program.name).write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+    (folder / program.name).chmod(0o755)
+    chat_bench.model.begin(started=Script([calls(program.hands.shell("echo worked"))]))
+    where = ["--url", place.gateway.url, "--key", KEY, "--model", MODEL]
+    place.project.mkdir()
+    place.home.mkdir()
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "kenari.cli",
+            "run",
+            *where,
+            program.name,
+            "--",
+            *program.command("Do the task:started."),
+        ],
+        cwd=place.project,
+        env={"HOME": str(place.home), "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done
+    assert "ALL DONE" in done.stdout
+    assert "worked" in chat_bench.model.of("started")[-1].said.results[0].text
