@@ -57,14 +57,14 @@ def named(program: Program) -> str:
     return program.name
 
 
-def _spend(model: AgentModel, program: Program, place: Place, day: Day, **env: str) -> Outcome:
+def _spend(model: AgentModel, program: Program, place: Place, day: Day, seconds: float = 140, **env: str) -> Outcome:
     """The agent's run of a small task on such a day."""
     model.begin(day=Script([calls(program.hands.shell("echo worked"))]))
     if day.lasts:
         model.always = day.bad[0]
     else:
         model.bad = list(day.bad)
-    return run(program, place, "Do the task:day and stop.", seconds=140, **env)
+    return run(program, place, "Do the task:day and stop.", seconds=seconds, **env)
 
 
 @pytest.mark.parametrize("name", PASSING)
@@ -100,7 +100,7 @@ FOR_EVER = {
 @pytest.mark.parametrize("program", ALL, ids=named)
 def test_a_trouble_that_lasts(chat_bench: Bench, program: Program, name: str, tmp_path: Path) -> None:
     """D16, E1, E2, E5: the agent gives up within a bounded number of requests, or is still waiting its turn."""
-    outcome = _spend(chat_bench.model, program, chat_bench.place(tmp_path), Day((FOR_EVER[name],), lasts=True))
+    outcome = _spend(chat_bench.model, program, chat_bench.place(tmp_path), Day((FOR_EVER[name],), lasts=True), 60)
     exchanges = chat_bench.model.of("day")
     assert 0 < len(exchanges) <= (8 if name in ("refused", "overflow") else MANY_REQUESTS)
     assert "ALL DONE" not in outcome.out
