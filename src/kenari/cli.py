@@ -6,11 +6,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from kenari.commands import connect, run, serve
+from kenari.commands import conformance, connect, run, serve
 from kenari.config import ConfigError, load_config
 from kenari.providers.base import VERSION
 
-GROUPS = (serve, connect, run)
+GROUPS = (serve, connect, run, conformance)
 """The files of commands, in the order in which the help shows them."""
 
 

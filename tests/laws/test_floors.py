@@ -17,6 +17,7 @@ FLOORS = {
     "store": 3,
     "ledger": 3,
     "connect": 3,
+    "conformance": 3,
     "gateway": 4,
     "doors": 5,
     "keeper": 5,

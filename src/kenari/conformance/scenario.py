@@ -12,9 +12,7 @@ Format: TypeAlias = Literal["chat", "messages", "responses"]
 FORMATS: tuple[Format, ...] = ("chat", "messages", "responses")
 PATHS: dict[Format, str] = {"chat": "/v1/chat/completions", "messages": "/v1/messages", "responses": "/v1/responses"}
 CALL_ID = "call_conformance1"
-IMAGE = (
-    "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAFElEQVR4nGP8z4APMOGVZRip0gAzrgEN2lXcUwAAAABJRU5ErkJggg=="
-)
+IMAGE = "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAFElEQVR4nGP8z4APMOGVZRip0gAzrgEN2lXcUwAAAABJRU5ErkJggg=="
 """A small red picture (PNG)."""
 CITY: dict[str, Any] = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOLS = {"get_weather": "The weather in a city.", "get_time": "The time in a city."}
