@@ -4,7 +4,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -63,7 +63,7 @@ def _fetch(kenari: Kenari, path: str, body: bytes, headers: dict[str, str]) -> R
 
 
 @contextmanager
-def broken_gateway(kenari: Kenari, spoil: Spoil, pause: float = 0.0) -> Iterator[Gateway]:
+def broken_gateway(kenari: Kenari, spoil: Spoil, pause: float = 0.0) -> Generator[Gateway]:
     """A gateway that takes kenari's answers and spoils them; being a simple proxy it holds each answer back as well."""
 
     class Handler(BaseHTTPRequestHandler):

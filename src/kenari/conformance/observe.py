@@ -164,14 +164,14 @@ def _chat(answer: Answer) -> Said:
     whole = [(0.0, answer.json())] if not answer.stream else [(frame.at, chunk) for frame, chunk in answer.events()]
     for at, chunk in whole:
         notes.who(chunk)
-        usage = chunk.get("usage") or {}
+        usage: Json = chunk.get("usage") or {}
         used = (usage.get("prompt_tokens", 0), usage.get("completion_tokens", 0)) if usage else used
         for choice in chunk.get("choices") or ():
-            delta = choice.get("delta") or choice.get("message") or {}
+            delta: Json = choice.get("delta") or choice.get("message") or {}
             notes.thought(delta.get("reasoning_content") or delta.get("reasoning") or "")
             notes.word(at, delta.get("content") or "")
             for position, call in enumerate(delta.get("tool_calls") or ()):
-                function = call.get("function") or {}
+                function: Json = call.get("function") or {}
                 parts = notes.calls.setdefault(call.get("index", position), ["", ""])
                 parts[0], parts[1] = parts[0] or call.get("id", ""), parts[1] or function.get("name", "")
                 parts.append(function.get("arguments") or "")
@@ -191,9 +191,9 @@ def _messages(answer: Answer) -> Said:
             _block(notes, index, block, 0.0)
             if block["type"] == "tool_use":
                 notes.calls[index].append(jsonx.encode(block["input"]).decode())
-        usage = whole.get("usage") or {}
-        return notes.said(_FINISH.get(whole["stop_reason"], str(whole["stop_reason"])), _used(usage))
-    finish, usage = "", {}
+        return notes.said(_FINISH.get(whole["stop_reason"], str(whole["stop_reason"])), _used(whole.get("usage")))
+    finish = ""
+    usage: Json = {}
     for frame, event in answer.events():
         match event["type"]:
             case "message_start":
@@ -235,7 +235,8 @@ def _delta(notes: _Notes, index: int, delta: Json, at: float) -> None:
             pass
 
 
-def _used(usage: Json) -> tuple[int, int]:
+def _used(usage: Json | None) -> tuple[int, int]:
+    usage = usage or {}
     return usage.get("input_tokens") or 0, usage.get("output_tokens") or 0
 
 
@@ -247,7 +248,7 @@ def _responses(answer: Answer) -> Said:
         whole = answer.json()
         notes = _Notes()
         _items(notes, whole)
-        return notes.said(_finish(whole, notes), _used(whole.get("usage") or {}))
+        return notes.said(_finish(whole, notes), _used(whole.get("usage")))
     notes, last = _Notes(), dict[str, Any]()
     for frame, event in answer.events():
         kind = event["type"]
@@ -264,7 +265,7 @@ def _responses(answer: Answer) -> Said:
             parts = notes.calls.setdefault(event["output_index"], ["", ""])
             parts[:2] = [event["item"]["call_id"], event["item"]["name"]]
             parts[2:] = parts[2:] or [event["item"]["arguments"]]
-    return notes.said(_finish(last, notes), _used(last.get("usage") or {}))
+    return notes.said(_finish(last, notes), _used(last.get("usage")))
 
 
 def _items(notes: _Notes, whole: Json) -> None:
@@ -287,5 +288,6 @@ def _parts(item: Json) -> Iterator[Json]:
 def _finish(whole: Json, notes: _Notes) -> str:
     if whole["status"] == "completed":
         return "call" if notes.calls else "stop"
-    reason = (whole.get("incomplete_details") or {}).get("reason")
+    details: Json = whole.get("incomplete_details") or {}
+    reason = details.get("reason")
     return "length" if reason == "max_output_tokens" else str(reason or whole["status"])

@@ -38,11 +38,14 @@ class Result(NamedTuple):
 
 def play_all(gateway: Gateway, scenarios: Sequence[Scenario], slow: bool) -> list[Result]:
     """All scenarios in all formats, several at once; those with clients that leave run after the others, alone."""
-    together = [(scenario, form) for scenario in scenarios for form in FORMATS if not scenario.leavers]
-    alone = [(scenario, form) for scenario in scenarios for form in FORMATS if scenario.leavers]
+    pairs: list[tuple[Scenario, Format]] = [(scenario, form) for scenario in scenarios for form in FORMATS]
+
+    def one(pair: tuple[Scenario, Format]) -> Result:
+        return play(gateway, pair[0], pair[1], slow)
+
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        results = list(pool.map(lambda pair: play(gateway, *pair, slow), together))
-    return results + [play(gateway, *pair, slow) for pair in alone]
+        results = list(pool.map(one, [pair for pair in pairs if not pair[0].leavers]))
+    return results + [one(pair) for pair in pairs if pair[0].leavers]
 
 
 def play(gateway: Gateway, scenario: Scenario, form: Format, slow: bool = True) -> Result:

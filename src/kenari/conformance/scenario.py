@@ -53,7 +53,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 def scenarios() -> list[Scenario]:
     """All of the file, in order."""
-    text = resources.files(__package__).joinpath("scenarios.toml").read_text(encoding="utf-8")
+    text = resources.files("kenari.conformance").joinpath("scenarios.toml").read_text(encoding="utf-8")
     return msgspec.convert(tomllib.loads(text), _File).scenario
 
 

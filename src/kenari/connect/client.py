@@ -64,7 +64,7 @@ class Server(msgspec.Struct, frozen=True):
 
 def names() -> list[str]:
     """The names of all clients."""
-    files = resources.files(__package__).joinpath("clients").iterdir()
+    files = resources.files("kenari.connect").joinpath("clients").iterdir()
     return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
 
 
@@ -72,7 +72,7 @@ def load(name: str) -> Client:
     """A client's data. Raises KeyError for a name that is not there."""
     if name not in names():
         raise KeyError(name)
-    text = resources.files(__package__).joinpath("clients", f"{name}.toml").read_text(encoding="utf-8")
+    text = resources.files("kenari.connect").joinpath("clients", f"{name}.toml").read_text(encoding="utf-8")
     return msgspec.convert(tomllib.loads(text), Client)
 
 

@@ -114,7 +114,7 @@ def test_a_key_that_is_refused(chat_bench: Bench, program: Program, tmp_path: Pa
     place = chat_bench.place(tmp_path)
     wrong = {name: "kn-wrong" for name in ("KENARI_API_KEY", "ANTHROPIC_AUTH_TOKEN", "OPENAI_API_KEY")}
     before = len(place.gateway.lines)
-    outcome = _spend(chat_bench.model, program, place, Day(()), **wrong)
+    outcome = _spend(chat_bench.model, program, place, Day(()), 140, **wrong)
     if program.name.startswith("opencode"):  # its key stands in its file
         return
     assert not chat_bench.model.of("day")
@@ -134,7 +134,8 @@ def test_a_long_silence(agents_model: AgentModel, program: Program, where: str, 
     with running_gateway(text) as gateway:
         place = Place(tmp_path / "home", tmp_path / "project", gateway)
         said = GOOD_TEXT if where == "midway" else ()
-        agents_model.begin(silence=Script([lambda _: Play(text=(*said, "ALL", " DONE"), pause=pause)]))
+        agents_model.begin(silence=Script([]))
+        agents_model.always = Play(text=(*said, "ALL", " DONE"), pause=pause)
         more = ("-c", "model_providers.kenari.stream_idle_timeout_ms=8000") if program is CODEX else ()
         outcome = run(program, place, "Do the task:silence and stop.", *more, seconds=140)
     assert outcome.status == 0, outcome

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from gateway import KEY
 
+from agents.checks import assert_nothing_lost, assert_stable_prefix
 from agents.conftest import Bench
-from agents.model import Script, calls
-from agents.programs import CLAUDE, CODEX, MODEL, OPENCODE_CHAT, PI_CHAT, QWEN, Program, run, start
+from agents.model import THOUGHT, Script, calls
+from agents.programs import CLAUDE, CODEX, MODEL, OPENCODE_CHAT, PI_CHAT, QWEN, Place, Program, run, start
 
 SLOW = [OPENCODE_CHAT, PI_CHAT, QWEN]
 PROGRAMS = [CODEX, CLAUDE, *(pytest.param(one, marks=pytest.mark.agents_slow) for one in SLOW)]
@@ -35,7 +36,11 @@ def test_what_connect_writes_works(chat_bench: Bench, program: Program, tmp_path
     named = re.findall(r"export (\w+)=(\S+)", done.stdout)
     variables = {name: KEY if value == "kn-..." else value for name, value in named}
     chat_bench.model.begin(written=Script([calls(program.hands.shell("echo worked"))]))
-    bare = program._replace(setup=lambda _: variables)
+
+    def setup(_: Place) -> dict[str, str]:
+        return variables
+
+    bare = program._replace(setup=setup)
     outcome = run(bare, place, "Do the task:written and stop.")
     assert outcome.status == 0, outcome
     assert "ALL DONE" in outcome.out
@@ -77,3 +82,25 @@ def test_run_starts_the_real_agent(chat_bench: Bench, program: Program, tmp_path
     assert done.returncode == 0, done
     assert "ALL DONE" in done.stdout
     assert "worked" in chat_bench.model.of("started")[-1].said.results[0].text
+
+
+def test_codex_over_a_websocket(chat_bench: Bench, tmp_path: Path) -> None:
+    """D24, S104: Codex's own provider opens one connection and sends only what is new; the model gets all of it."""
+    place = chat_bench.place(tmp_path)
+
+    def setup(_: Place) -> dict[str, str]:
+        folder = place.home / ".codex"
+        folder.mkdir(parents=True)
+        (folder / "config.toml").write_text(f'model = "{MODEL}"\nopenai_base_url = "{place.v1}"\n')
+        return {"CODEX_HOME": str(folder), "CODEX_API_KEY": KEY, "OPENAI_API_KEY": KEY, "RUST_LOG": "codex_api=info"}
+
+    shell = CODEX.hands.shell
+    thinks = [calls(shell(f"echo number-{word}"), reasoning=THOUGHT) for word in ("one", "two")]
+    chat_bench.model.begin(socket=Script(thinks))
+    outcome = run(CODEX._replace(setup=setup), place, "Do the task:socket and stop.")
+    assert outcome.status == 0, outcome
+    assert "connected to Responses WebSocket status=101" in outcome.err
+    exchanges = chat_bench.model.of("socket")
+    assert len(exchanges) == 3
+    assert_nothing_lost(exchanges, ["number-one", "number-two"])
+    assert_stable_prefix(exchanges)
