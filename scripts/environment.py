@@ -15,6 +15,10 @@ CACHE = ROOT / ".cache"
 VENV = CACHE / "test-venv"
 NODE = ROOT / "tests" / "clients" / "node"
 MODULES = NODE / "node_modules"
+AGENTS = CACHE / "agents"
+AGENT_LIST = ROOT / "tests" / "clients" / "agents" / "package.json"
+AGENT_STEPS = (("@anthropic-ai/claude-code", "install.cjs"), ("opencode-ai", "postinstall.mjs"))
+"""Packages whose own install step puts their program in place; it copies what came with npm and fetches nothing."""
 OLDEST_NODE = 20
 """The Node packages are chosen so that they run on this major version."""
 TRIES = 3
@@ -35,6 +39,13 @@ def prepare_node(python: Path) -> tuple[Path, Path]:
     made_from = _digest([NODE / "package.json"], str(node))
     _made(MODULES, made_from, lambda: _install_modules(node, npm))
     return node, MODULES
+
+
+def prepare_agents(python: Path) -> Path:
+    """The folder of the coding agents, with their packages in `node_modules`."""
+    node, npm = _find_node(python)
+    made_from = _digest([AGENT_LIST], str(node))
+    return _made(AGENTS, made_from, lambda: _install_agents(node, npm))
 
 
 def binary(name: str) -> str:
@@ -64,9 +75,24 @@ def _make_venv() -> None:
 
 def _install_modules(node: Path, npm: list[str]) -> None:
     print(f"bringing the Node packages with {node}", flush=True)
+    _npm_install(node, npm, NODE)
+
+
+def _install_agents(node: Path, npm: list[str]) -> None:
+    print(f"bringing the coding agents with {node} (about 1.5 GB, once)", flush=True)
+    AGENTS.mkdir(parents=True)
+    shutil.copy(AGENT_LIST, AGENTS)
+    _npm_install(node, npm, AGENTS)
+    for package, step in AGENT_STEPS:
+        subprocess.run([str(node), step], cwd=AGENTS / "node_modules" / package, check=True, timeout=120)
+
+
+def _npm_install(node: Path, npm: list[str], folder: Path) -> None:
     path = os.pathsep.join((str(node.parent), os.environ.get("PATH", "")))
     options = ["--no-package-lock", "--ignore-scripts", "--no-audit", "--no-fund", "--no-progress", "--loglevel=error"]
-    _try([*npm, "install", *options], cwd=NODE, env=os.environ | {"PATH": path, "npm_config_update_notifier": "false"})
+    _try(
+        [*npm, "install", *options], cwd=folder, env=os.environ | {"PATH": path, "npm_config_update_notifier": "false"}
+    )
 
 
 def _find_node(python: Path) -> tuple[Path, list[str]]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from environment import CACHE, ROOT, binary, prepare_node, prepare_python
+from environment import CACHE, ROOT, binary, prepare_agents, prepare_node, prepare_python
 
 PARTS = {
     "unit": ["tests/unit"],
@@ -40,7 +40,10 @@ def main() -> int:
     if any("tests/clients" in word or word.rstrip("/") == "tests" for word in [*folders, *chosen]):
         node, _ = prepare_node(python)
         environment["KENARI_TEST_NODE"] = str(node)
+        environment["KENARI_TEST_AGENTS"] = str(prepare_agents(python))
     print(f"ready after {time.monotonic() - began:.0f} s", flush=True)
+    if options.slow_agents:
+        environment["KENARI_TEST_SLOW_AGENTS"] = "1"
     command = [str(python), "-m", "pytest", f"--timeout={TEST_SECONDS}", "--durations=10", *more, *folders]
     status = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
     if checks:
@@ -64,11 +67,14 @@ def _style() -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="scripts/test",
-        usage="%(prog)s [PART] [--no-lint] [PYTEST OPTION OR FILE ...]",
+        usage="%(prog)s [PART] [--no-lint] [--slow-agents] [PYTEST OPTION OR FILE ...]",
         description=f"Run all checks and tests, or one part: style, {', '.join(PARTS)}. "
         "Further words go to pytest (-k WORD, -x, a file ...); with a file only that is run.",
     )
     parser.add_argument("--no-lint", action="store_true", help="leave out format, lint and types")
+    parser.add_argument(
+        "--slow-agents", action="store_true", help="every test with the coding agents, not only the short"
+    )
     return parser
 
 

@@ -50,6 +50,8 @@ class Play(NamedTuple):
     pause: float = 0.0
     forever: bool = False
     comment: bool = False
+    tag: str = ""
+    """Stands in the ids of this play's calls, so that a longer conversation has no id twice."""
 
 
 class Seen(NamedTuple):
@@ -84,7 +86,13 @@ def chat_stream(play: Play, model: str) -> Iterator[bytes]:
         yield chunk({"content": piece})
     for index, call in enumerate(play.calls):
         function = {"name": call.name, "arguments": ""}
-        yield chunk({"tool_calls": [{"index": index, "id": f"call_{index}", "type": "function", "function": function}]})
+        yield chunk(
+            {
+                "tool_calls": [
+                    {"index": index, "id": f"call_{play.tag}{index}", "type": "function", "function": function}
+                ]
+            }
+        )
         for piece in call.pieces:
             yield chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
     if play.broken:
@@ -104,7 +112,11 @@ def chat_reply(play: Play, model: str) -> JsonObject:
         message["reasoning_content"] = "".join(play.reasoning)
     if play.calls:
         message["tool_calls"] = [
-            {"id": f"call_{index}", "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            {
+                "id": f"call_{play.tag}{index}",
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
             for index, call in enumerate(play.calls)
         ]
     choice = {"index": 0, "message": message, "finish_reason": play.finish}
@@ -181,7 +193,7 @@ def _blocks(play: Play) -> Iterator[tuple[JsonObject, list[JsonObject]]]:
     if play.text:
         yield {"type": "text", "text": ""}, [{"type": "text_delta", "text": piece} for piece in play.text]
     for index, call in enumerate(play.calls):
-        opening: JsonObject = {"type": "tool_use", "id": f"toolu_{index}", "name": call.name, "input": {}}
+        opening: JsonObject = {"type": "tool_use", "id": f"toolu_{play.tag}{index}", "name": call.name, "input": {}}
         yield opening, [{"type": "input_json_delta", "partial_json": piece} for piece in call.pieces]
 
 
@@ -192,7 +204,12 @@ def _content(play: Play) -> Iterator[JsonObject]:
     if play.text:
         yield {"type": "text", "text": "".join(play.text)}
     for index, call in enumerate(play.calls):
-        yield {"type": "tool_use", "id": f"toolu_{index}", "name": call.name, "input": json.loads(call.arguments)}
+        yield {
+            "type": "tool_use",
+            "id": f"toolu_{play.tag}{index}",
+            "name": call.name,
+            "input": json.loads(call.arguments),
+        }
 
 
 # -- responses
@@ -272,8 +289,8 @@ def _items(play: Play) -> list[JsonObject]:
         items.append(
             {
                 "type": "function_call",
-                "id": f"fc_up{index}",
-                "call_id": f"call_{index}",
+                "id": f"fc_up{play.tag}{index}",
+                "call_id": f"call_{play.tag}{index}",
                 "name": call.name,
                 "arguments": call.arguments,
                 "status": "completed",
@@ -385,6 +402,10 @@ class ScriptedProvider:
         """The request that came last."""
         return self.seen[-1]
 
+    def play_of(self, seen: Seen) -> Play:
+        """What is played for a request: here the model's name decides alone."""
+        return self.plays.get(str(seen.body.get("model")), Play(status=404, message="no such model"))
+
     def _call(self, work: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
 
@@ -426,7 +447,7 @@ class ScriptedProvider:
         if dialect is None and path.endswith("/messages/count_tokens"):
             writer.write(_whole(200, b'{"input_tokens": 42}'))
             return True
-        play = self.plays.get(str(body.get("model")), Play(status=404, message="no such model"))
+        play = self.play_of(self.seen[-1])
         if dialect is None or play.status != 200:
             extra = "".join(f"{name}: {value}\r\n" for name, value in play.headers)
             words = json.dumps(error_body(play, dialect or "chat")).encode()

@@ -142,7 +142,7 @@ class Server:
         )
         gateway = Gateway(services)
         self._draining = False
-        door = PublicDoor(gateway, keys, catalog, settings.cors_origins, lambda: not self._draining)
+        door = PublicDoor(gateway, keys, catalog, settings.cors_origins, lambda: not self._draining, settings.max_body)
         if self._store is not None:
             door.records = CallerRecords(self._store, config.currency, currency_digits(config.currency))
         limits = EdgeLimits(max_body=settings.max_body, trusted_proxies=settings.trusted_proxies)

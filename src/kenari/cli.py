@@ -6,17 +6,24 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from kenari.commands import accounts, admin, byok, keys, routes, serve, store, usage
+from kenari.commands import accounts, admin, byok, conformance, connect, keys, routes, run, serve, store, usage
 from kenari.config import ConfigError, load_config
 from kenari.providers.base import VERSION
 
-GROUPS = (serve, accounts, keys, usage, routes, byok, store, admin)
+GROUPS = (serve, connect, run, conformance, accounts, keys, usage, routes, byok, store, admin)
 """The files of commands, in the order in which the help shows them."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the exit status."""
-    options = parser().parse_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    cut = words.index("--") if "--" in words else len(words)
+    options = parser().parse_args(words[:cut])
+    options.rest = words[cut + 1 :]  # what another program is told
+    if options.rest and options.command != "run":
+        parser().error(f"kenari {options.command} takes no words behind --")
+    if "client" in options:  # a command of the client's machine: there is no kenari.toml
+        return options.client(options)
     try:
         config = load_config(options.config, os.environ, Path.cwd())
     except ConfigError as error:

@@ -16,6 +16,8 @@ FLOORS = {
     "keys": 3,
     "store": 3,
     "ledger": 3,
+    "connect": 3,
+    "conformance": 3,
     "gateway": 4,
     "doors": 5,
     "keeper": 5,
@@ -27,7 +29,7 @@ FLOORS = {
     "cli": 9,
 }
 FILES = sorted(ROOT.rglob("*.py"))
-PURE = ("core", "wire", "dialects", "providers", "catalog")
+PURE = ("core", "wire", "dialects", "providers", "catalog", "connect")
 
 
 def room_of(path: Path) -> str:

@@ -15,6 +15,7 @@ class Kind(NamedTuple):
 
 KINDS: dict[str, Kind] = {
     "bad_request": Kind(400, "invalid_request_error", "invalid_request_error", False),
+    "previous_response_not_found": Kind(400, "invalid_request_error", "invalid_request_error", False),
     "context_length_exceeded": Kind(400, "invalid_request_error", "invalid_request_error", False),
     "invalid_api_key": Kind(401, "authentication_error", "authentication_error", False),
     "insufficient_balance": Kind(402, "insufficient_quota", "billing_error", False),

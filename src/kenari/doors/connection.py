@@ -10,7 +10,7 @@ import httptools
 
 from kenari.core.errors import KenariError
 from kenari.core.ports import Exchange
-from kenari.doors.exchange import HttpExchange
+from kenari.doors.exchange import Handover, HttpExchange, Living
 from kenari.doors.limits import (
     EdgeLimits,
     body_too_large,
@@ -52,11 +52,11 @@ class Owner(Protocol):
         """The id of a request."""
         ...
 
-    def opened(self, connection: "Connection") -> None:
+    def opened(self, connection: Living) -> None:
         """A connection stands."""
         ...
 
-    def closed(self, connection: "Connection") -> None:
+    def closed(self, connection: Living) -> None:
         """A connection has ended."""
         ...
 
@@ -267,6 +267,15 @@ class Connection(asyncio.Protocol):
             self._close()
         elif not self._write_paused and (self._waiting or self._reading_paused or self._state != "idle"):
             self._next()
+
+    def hand_over(self, exchange: HttpExchange) -> Handover | None:
+        """Leave the transport to another protocol, which answers from now on; None when that cannot be any more."""
+        transport = self._transport
+        if transport is None or exchange is not self._current or self._waiting or self._lingers:
+            return None
+        self._transport = self._current = None
+        self._edge.closed(self)
+        return Handover(transport, self._edge, self._peer)
 
     def abort(self) -> None:
         """Break the connection."""

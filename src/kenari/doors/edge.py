@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from kenari.core.errors import KenariError
 from kenari.core.ports import Exchange
 from kenari.doors.connection import Connection
+from kenari.doors.exchange import Living
 from kenari.doors.limits import EdgeLimits
 
 Serve: TypeAlias = Callable[[Exchange], Coroutine[Any, Any, None]]
@@ -28,7 +29,7 @@ class Edge:
         self.refuse: Refuse = refuse
         self.limits = limits
         self.loop = asyncio.get_running_loop()
-        self.connections: set[Connection] = set()
+        self.connections: set[Living] = set()
         self.draining = False
         self._servers: list[asyncio.AbstractServer] = []
         self._ticker: asyncio.TimerHandle | None = None
@@ -51,14 +52,14 @@ class Edge:
             self._ids = [drawn[at : at + 16] for at in range(0, len(drawn), 16)]
         return self._ids.pop()
 
-    def opened(self, connection: Connection) -> None:
+    def opened(self, connection: Living) -> None:
         """A connection stands."""
         self.connections.add(connection)
         self._empty.clear()
         if self._ticker is None:
             self._ticker = self.loop.call_later(TICK_SECONDS, self._tick)
 
-    def closed(self, connection: Connection) -> None:
+    def closed(self, connection: Living) -> None:
         """A connection has ended."""
         self.connections.discard(connection)
         if not self.connections:

@@ -1,10 +1,60 @@
 """One request and its answer on the wire (core.ports.Exchange)."""
 
+import asyncio
+import os
 import time
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from kenari.core.ports import Watcher
 from kenari.wire.http1 import CHUNK, LAST_CHUNK, status_line
+
+
+class Living(Protocol):
+    """A connection as its edge sees it, whatever protocol is spoken on it."""
+
+    @property
+    def busy(self) -> bool:
+        """A request is being answered."""
+        ...
+
+    def tick(self, now: float) -> None:
+        """Look at the clock: `now` is the loop's time."""
+        ...
+
+    def close_if_idle(self) -> None:
+        """End, now or after the request that is being answered."""
+        ...
+
+    def abort(self) -> None:
+        """Break off."""
+        ...
+
+
+class Host(Protocol):
+    """What a connection of another protocol needs of the edge that it belongs to."""
+
+    loop: asyncio.AbstractEventLoop
+    draining: bool
+
+    def opened(self, connection: Living) -> None:
+        """A connection stands."""
+        ...
+
+    def closed(self, connection: Living) -> None:
+        """A connection has ended."""
+        ...
+
+    def fault(self, error: BaseException) -> None:
+        """An error that a request's task let through."""
+        ...
+
+
+class Handover(NamedTuple):
+    """A transport that another protocol takes over, the edge it belongs to, and the client's address."""
+
+    transport: asyncio.Transport
+    host: Host
+    peer: str
 
 
 class Wire(Protocol):
@@ -20,6 +70,10 @@ class Wire(Protocol):
 
     def abort(self) -> None:
         """Break the connection."""
+        ...
+
+    def hand_over(self, exchange: "HttpExchange") -> Handover | None:
+        """Leave the transport to another protocol."""
         ...
 
 
@@ -119,6 +173,15 @@ class HttpExchange:
         self._done = True
         self.watcher = None
         self.wire.abort()
+
+    def hand_over(self) -> Handover | None:
+        """The transport, for a protocol that answers this request and all that follows; None when it is too late."""
+        if self.gone or self._begun or self._done:
+            return None
+        taken = self._wire.hand_over(self)
+        if taken is not None:
+            self._begun = self._done = True
+        return taken
 
     def leave(self) -> None:
         """The client has gone."""

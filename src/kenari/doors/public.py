@@ -10,8 +10,11 @@ from kenari.core.errors import KenariError
 from kenari.core.ports import Exchange, Keys, Records
 from kenari.dialects.base import Dialect
 from kenari.dialects.registry import BY_PATH, DIALECTS
+from kenari.dialects.responses.compact import COMPACT
 from kenari.doors.byok import BYOK_PATH, ByokDoor
 from kenari.doors.callers import CALLER_PATHS, serve_caller
+from kenari.doors.exchange import HttpExchange
+from kenari.doors.websocket import ResponsesSocket
 from kenari.gateway.heads import JSON, answer_error, id_lines
 from kenari.gateway.kinds.asks import SPOTS
 from kenari.gateway.serve import Gateway
@@ -26,18 +29,25 @@ _TEXT_TYPES = (b"application/json", b"text/", b"application/x-www-form-urlencode
 
 class PublicDoor:
     """Serves exchanges of the inbound end. `ready` says whether the process can serve (readyz), `cors_origins` which
-    pages of a browser may call it."""
+    pages of a browser may call it, `max_body` how large a message of a WebSocket may be."""
 
     records: Records | None = None
     """What callers may read of themselves; None where nothing is stored."""
 
     def __init__(
-        self, gateway: Gateway, keys: Keys, catalog: Catalog, cors_origins: tuple[str, ...], ready: Callable[[], bool]
+        self,
+        gateway: Gateway,
+        keys: Keys,
+        catalog: Catalog,
+        cors_origins: tuple[str, ...],
+        ready: Callable[[], bool],
+        max_body: int = 32 * 1024 * 1024,
     ) -> None:
         self.byok: ByokDoor | None = None
         """Set where callers may bring their own provider keys."""
         self._gateway, self._keys, self._catalog = gateway, keys, catalog
         self._cors, self._ready = cors_origins, ready
+        self._max_body = max_body
 
     def serve(self, exchange: Exchange) -> Coroutine[Any, Any, None]:
         """The coroutine that answers this exchange."""
@@ -64,14 +74,15 @@ class PublicDoor:
 
     async def _dispatch(self, exchange: Exchange, path: str) -> None:
         method = exchange.method
-        if path in BY_PATH or path == COUNT_PATH:
+        if path in BY_PATH or path in (COUNT_PATH, COMPACT.path):
             if method == "POST":
                 _check_content_type(exchange)
                 served = self._gateway.count if path == COUNT_PATH else self._gateway.complete
-                await served(exchange, BY_PATH.get(path) or DIALECTS["messages"])
+                await served(exchange, COMPACT if path == COMPACT.path else BY_PATH.get(path) or DIALECTS["messages"])
                 return
             if path == DIALECTS["responses"].path and b"upgrade" in exchange.headers:
-                raise KenariError("upgrade_required", "websockets are not served here. send POST /v1/responses instead")
+                self._open_socket(exchange)
+                return
             raise KenariError("method_not_allowed", f"{path} takes POST only")
         if self.byok is not None and (path == BYOK_PATH or path.startswith(BYOK_PATH + "/")):
             await self.byok.serve(exchange, path)
@@ -87,6 +98,19 @@ class PublicDoor:
             self._state(exchange, path)
         else:
             raise KenariError("not_found", f"there is nothing at {_shown(path)}. see GET /v1/models and the docs")
+
+    def _open_socket(self, exchange: Exchange) -> None:
+        """Responses over a WebSocket. The key is looked at once for the whole connection, and again for each turn."""
+        wanted = exchange.headers[b"upgrade"].strip().lower() == b"websocket" and exchange.method == "GET"
+        taken = None
+        if wanted and isinstance(exchange, HttpExchange):
+            identify(self._keys, exchange.headers)
+            taken = exchange.hand_over()
+        if taken is None or not isinstance(exchange, HttpExchange):
+            raise KenariError(
+                "upgrade_required", "only a websocket is served here. send GET with a websocket handshake, or POST"
+            )
+        ResponsesSocket(taken, exchange, self._gateway.complete, DIALECTS["responses"], self._max_body)
 
     def _models(self, exchange: Exchange, path: str) -> None:
         if exchange.method not in ("GET", "HEAD"):
@@ -153,12 +177,13 @@ def _check_content_type(exchange: Exchange) -> None:
 
 def _allow(error: KenariError, path: str) -> bytes:
     if error.code == "upgrade_required":
-        return b"upgrade: HTTP/1.1\r\n"
+        return b"upgrade: websocket\r\n"
     if error.code != "method_not_allowed":
         return b""
     if path.startswith(BYOK_PATH + "/"):
         return b"allow: PUT, DELETE\r\n"
-    return b"allow: POST\r\n" if path in BY_PATH or path in SPOTS or path == COUNT_PATH else b"allow: GET, HEAD\r\n"
+    posts = path in BY_PATH or path in SPOTS or path in (COUNT_PATH, COMPACT.path)
+    return b"allow: POST\r\n" if posts else b"allow: GET, HEAD\r\n"
 
 
 def _shown(path: str) -> str:

@@ -17,7 +17,7 @@ class ResponsesDialect:
     """`POST /v1/responses` on the clients' side, `/responses` on the providers'."""
 
     name = "responses"
-    path = "/v1/responses"
+    path: str = "/v1/responses"
     upstream_path = "/responses"
     LOSES: frozenset[str] = frozenset({"logprobs", "stop sequence", "refusal", "blocks of reasoning in a row"})
     RELAY: Mapping[str, RelayRule] = {}

@@ -10,6 +10,7 @@ from kenari.core.request import (
     CallPart,
     ImagePart,
     Notice,
+    OpaquePart,
     Part,
     ReasoningPart,
     ResultPart,
@@ -18,6 +19,7 @@ from kenari.core.request import (
     Turn,
 )
 from kenari.dialects.fields import Fields, data_url
+from kenari.dialects.responses.packed import unpack
 from kenari.wire import jsonx
 
 _TEXT = frozenset({"input_text", "output_text", "text", "summary_text", "reasoning_text"})
@@ -82,6 +84,8 @@ class History:
             self._take("results", [_output(kind, item, raw)], path)
         elif kind == "item_reference":
             _follow(item)
+        elif kind == "compaction":
+            self._take_compaction(item, raw, path)
         elif kind != "additional_tools":  # unknown kinds are dropped (S140)
             self._notices.append(Notice(kind[:64], "an input item of an unknown kind"))
         return item if kind in _LISTINGS else None
@@ -93,6 +97,13 @@ class History:
             self._take("assistant", parts, path)
             return
         self.turns.append(Turn(_ROLES[role], list(parts), developer=role == "developer", raw=raw, param=path))
+        self._run = ""
+
+    def _take_compaction(self, item: Fields, raw: Raw, path: str) -> None:
+        """Notes that our compact endpoint made are a user's text; those of others only their maker can read."""
+        notes = unpack(item.require_string("encrypted_content", "what the compact endpoint gave"))
+        part = TextPart(notes) if notes is not None else OpaquePart("responses", "compaction", raw)
+        self.turns.append(Turn("user", [part], param=path))
         self._run = ""
 
     def _take(self, run: str, parts: Sequence[Part], path: str) -> None:

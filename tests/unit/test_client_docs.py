@@ -1,0 +1,98 @@
+"""docs/clients: each page shows exactly what `kenari connect` sets up, and its code runs as it stands."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gateway import KEY, Gateway, config_text, running_gateway
+
+from kenari.cli import parser
+from kenari.connect.client import Client, Server, fill, load, names
+from kenari.connect.merge import merged
+
+PAGES = Path(__file__).parents[2] / "docs" / "clients"
+SHOWN = Server("http://127.0.0.1:8080", "kn-...", "gpt-oss-120b")
+
+
+@pytest.fixture(scope="module")
+def gateway() -> Iterator[Gateway]:
+    providers: dict[str, dict[str, Any]] = {"demo": {"dialect": "chat", "base_url": "scripted:"}}
+    models: dict[str, dict[str, Any]] = {SHOWN.model: {"targets": ["demo/scripted"], "vision": True, "reasoning": True}}
+    with running_gateway(config_text(providers, models)) as running:
+        yield running
+
+
+def _page(name: str) -> str:
+    return (PAGES / f"{name}.md").read_text(encoding="utf-8")
+
+
+def _blocks(name: str) -> list[tuple[str, str]]:
+    """The code blocks of a page: language and content."""
+    return re.findall(r"```(\w+)\n(.*?)\n```", _page(name), re.S)
+
+
+def _shown(name: str) -> Client:
+    return fill(load(name), SHOWN)
+
+
+def test_each_client_has_its_page_and_each_page_its_client() -> None:
+    assert {path.stem for path in PAGES.glob("*.md")} - {"README"} == set(names())
+    index = (PAGES / "README.md").read_text(encoding="utf-8")
+    assert [name for name in names() if f"({name}.md)" not in index] == []
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_page_shows_what_connect_sets_up(name: str) -> None:
+    client, blocks = _shown(name), _blocks(name)
+    shell = "\n".join(block for language, block in blocks if language == "sh")
+    assert f"kenari connect {name}" in shell
+    assert client.install in shell
+    if client.file is not None:
+        assert (client.file.kind, merged(client, "").strip()) in blocks
+        if not client.file.secret:
+            assert all(f"export {variable}=" in shell for variable in client.environment)
+    for part, language in ((client.code, client.language), (client.use, "sh")):
+        assert not part or (language, part.strip()) in blocks
+
+
+def test_each_command_of_the_pages_is_one() -> None:
+    """`kenari ...` with its words, as the command line takes them."""
+    found = [line for page in PAGES.glob("*.md") for line in re.findall(r"^kenari .*$", page.read_text(), re.M)]
+    assert len(found) >= 2 * len(names())
+    for line in found:
+        parser().parse_args(line.partition(" -- ")[0].split()[1:])
+
+
+@pytest.mark.parametrize("name", [name for name in names() if load(name).language])
+def test_the_code_of_a_page_runs(gateway: Gateway, name: str, tmp_path: Path) -> None:
+    """With the real library, where the test environment has it."""
+    code = next(block for language, block in _blocks(name) if language == load(name).language)
+    file = tmp_path / ("example." + {"python": "py", "js": "mjs"}[load(name).language])
+    file.write_text(code.replace(SHOWN.url, gateway.url), encoding="utf-8")
+    if load(name).language == "js":
+        node, modules = (
+            os.environ.get("KENARI_TEST_NODE"),
+            Path(__file__).parents[1] / "clients" / "node" / "node_modules",
+        )
+        if not node or not modules.is_dir():
+            pytest.skip("Node and its packages come with `scripts/test clients`")
+        (tmp_path / "node_modules").symlink_to(modules)
+        command = [node, str(file)]
+    else:
+        module = re.findall(r"^from (\w+)", code, re.M)[0]
+        python = os.environ.get("KENARI_TEST_LIBRARIES", sys.executable)
+        have = subprocess.run([python, "-c", f"import {module}"], capture_output=True, check=False, timeout=60)
+        if have.returncode:
+            pytest.skip(f"{module} comes with `scripts/test --slow-agents`")
+        command = [python, str(file)]
+    variables = dict.fromkeys(load(name).environment, KEY)
+    done = subprocess.run(
+        command, env=os.environ | variables, capture_output=True, text=True, check=False, timeout=100, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert "say hello" in done.stdout
