@@ -52,8 +52,8 @@ SEEDS = [
     Seed(
         "S65",
         MSG + "encode.py",
-        '"usage": usage_object(self._usage),\n            }\n        )\n        return opening',
-        "}\n        )\n        return opening",
+        '"usage": usage_object(self._usage, found.searches if found is not None else 0),',
+        "",
     ),
     Seed("S72", MSG + "encode.py", '"call": "tool_use",', '"call": "end_turn",'),
     Seed("S71", MSG + "encode.py", '"name": event.name, "input": {}}', '"name": event.name, "input": ""}'),
@@ -81,7 +81,7 @@ SEEDS = [
     Seed("S156", RSP + "resource.py", 'else "max_output_tokens"', 'else "length"'),
     Seed("S147 S148", RSP + "resource.py", '"object": "response",', '"object": "resp",'),
     Seed("D2", RSP + "resource.py", '"presence_penalty": 0.0,', '"presence_penalty": None,'),
-    Seed("D1 S149", RSP + "items.py", ', "annotations": []}', "}"),
+    Seed("D1 S149", RSP + "items.py", '"annotations": annotations or [],', ""),
     Seed("S149", RSP + "items.py", '"role": "assistant", "content"', '"content"'),
     Seed("S152", RSP + "items.py", '{"type": "summary_text", "text"', '{"type": "text", "text"'),
     Seed("S154", RSP + "items.py", 'out["arguments"] = jsonx', 'out["args"] = jsonx'),
@@ -108,7 +108,7 @@ SEEDS = [
     Seed("S105", RSP + "request.py", 'if fields.get("previous_response_id") is not None:', "if False:"),
     Seed("S110", RSP + "request.py", "if not items:", "if False:"),
     Seed("S113", RSP + "request.py", "if instructions:", "if False:"),
-    Seed("S126", RSP + "request.py", "if wanted is not None and", "if False and"),
+    Seed("S126", RSP + "request.py", "if not allowed:", "if False:"),
     Seed(
         "S117",
         RSP + "request.py",

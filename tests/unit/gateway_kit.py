@@ -206,6 +206,7 @@ class Rig:
         self.upstream, self.books = FakeUpstream(), FakeBooks()
         self.timing: dict[str, Any] = {"header_timeout": 5, "first_event_timeout": 5, "idle_timeout": 5}
         self.silence = (15.0, 120.0)
+        self.services: dict[str, Any] = {}
         self.dialect, self.profile, self.model = dialect, profile or Profile(), model
         for number, script in enumerate(scripts, 1):
             self.upstream.scripts[f"p{number}"] = script if isinstance(script, list) else [script]
@@ -238,6 +239,7 @@ class Rig:
             cache_key=b"c" * 32,
             keepalive=self.silence[0],
             noop_after=self.silence[1],
+            **self.services,
         )
         gateway = Gateway(services)
         return PublicDoor(gateway, keys, catalog, (), lambda: True)

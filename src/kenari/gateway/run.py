@@ -15,6 +15,7 @@ from kenari.dialects.base import Answer, Dialect, Proof
 from kenari.dialects.fit import fit
 from kenari.gateway.attempt import Attempt
 from kenari.gateway.heads import JSON, STREAM, id_lines, ignored_line
+from kenari.gateway.loop import Loop, needs_loop
 from kenari.gateway.plan import Candidate, Plan, headers_for
 from kenari.gateway.services import Services
 from kenari.gateway.sinks import PlainSink, Sink, StreamSink
@@ -43,7 +44,7 @@ class Run:
             created=int(time.time()),
             model=request.model,
             request=request,
-            seal=self._seal,
+            seal=self.seal,
             now=time.time,
             raw_signatures=wanted.plan.raw_signatures,
         )
@@ -54,16 +55,42 @@ class Run:
         """No other candidate may be tried: content was seen, or the client has gone."""
         return self._content or self._sink.gone
 
+    @property
+    def services(self) -> Services:
+        """What serving needs (loop.Runner)."""
+        return self._services
+
+    @property
+    def sink(self) -> Sink:
+        """Where the answer goes."""
+        return self._sink
+
+    @property
+    def line(self) -> Line:
+        """What the log and the bill will say."""
+        return self._line
+
     async def attempt(self, candidate: Candidate) -> KenariError | None:
         """Try one candidate; its error, or None when it answered."""
+        request = self._request
+        if not (request.served or request.format) or not needs_loop(request, candidate):
+            return await self.leg(candidate, request, self._sink)
+        loop = Loop(self, request, candidate)
+        try:
+            return await loop.run()
+        finally:
+            self._content = self._content or loop.shown
+
+    async def leg(self, candidate: Candidate, request: Request, sink: Sink) -> KenariError | None:
+        """One call of a candidate; its error, or None when it answered. `sink` is ours, or the loop's before it."""
         services, provider, line = self._services, candidate.provider, self._line
-        fitted = fit(self._request, candidate.target, self._seal_key)
+        fitted = fit(request, candidate.target, self._seal_key)
         if provider.profile.stream_always:
             fitted.stream = True
         self._maker = candidate.target.maker
         line.target, line.provider_format = candidate.id, provider.dialect
         self._note(fitted.notices)
-        attempt = Attempt(candidate, fitted, self._sink, asyncio.get_running_loop().create_future())
+        attempt = Attempt(candidate, fitted, sink, asyncio.get_running_loop().create_future())
         attempt.names = (candidate.target.model, self._request.model)
         began = services.clock()
         attempt.start(
@@ -83,7 +110,8 @@ class Run:
         finally:
             if attempt.over:
                 services.ticker.remove(attempt)
-        self._content = self._content or attempt.gate.content
+        if sink is self._sink:
+            self._content = self._content or attempt.gate.content
         self._account(candidate, attempt, began)
         return attempt.error
 
@@ -120,7 +148,7 @@ class Run:
         if leg is None:
             return
         line.legs = [*line.legs, leg]
-        line.usage = leg.usage
+        line.usage = line.usage.plus(leg.usage) if len(line.legs) > 1 else leg.usage
         if attempt.error is None and attempt.gate.stop is not None:
             line.ending = "length" if attempt.gate.stop.reason == "length" else "done"
 
@@ -148,6 +176,6 @@ class Run:
     def _seal_key(self, key: str) -> str:
         return cache_key(self._services.cache_key, self._caller.account, key)
 
-    def _seal(self, proofs: list[Proof]) -> str:
+    def seal(self, proofs: list[Proof]) -> str:
         pieces = [SealedPiece(proof.kind, proof.value, proof.length) for proof in proofs]
         return self._services.envelopes.seal(Sealed(self._maker, pieces))

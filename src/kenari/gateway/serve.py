@@ -43,6 +43,7 @@ class Gateway:
         try:
             caller = identify(self._services.keys, exchange.headers)
             line.account, line.key = caller.account, caller.key
+            dialect = self._services.dialects.get(dialect.name, dialect)
             request = dialect.decode_request(exchange.body)
             line.model, line.stream, line.notices = request.model, request.stream, request.notices
             model = self._services.catalog.chat_model(request.model)

@@ -1,21 +1,24 @@
 """What serving a request needs: the ports of the house, put together by the composition root."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from kenari.catalog.models import Catalog
 from kenari.core.ids import Envelopes
 from kenari.core.ports import Books, Keys, Upstream
+from kenari.dialects.base import Dialect
 from kenari.gateway.plan import Candidate
 from kenari.gateway.ticker import Ticker
 from kenari.providers.base import Provider
+from kenari.tools.base import ServerTool, ToolSettings
 
 
 class Services:
     """Everything that serving a request needs. `upstreams` maps an address scheme to the outbound end that serves it.
 
     `keepalive` and `noop_after` are seconds of silence (S15, D15). `envelopes` and `cache_key` are derived from the
-    one secret (F10).
+    one secret (F10). `tools` are those that are run here, by their kind. `dialects` are
+    variants of the clients' dialects that the operator chose, by name.
     """
 
     def __init__(  # noqa: PLR0913 - the ports of the house, each by name
@@ -31,6 +34,9 @@ class Services:
         cache_key: bytes,
         keepalive: float,
         noop_after: float,
+        tools: Mapping[str, ServerTool] | None = None,
+        tool_settings: ToolSettings | None = None,
+        dialects: Mapping[str, Dialect] | None = None,
     ) -> None:
         self.catalog = catalog
         self.providers = providers
@@ -41,6 +47,9 @@ class Services:
         self.envelopes = envelopes
         self.cache_key = cache_key
         self.silence = (keepalive, noop_after)
+        self.tools: Mapping[str, ServerTool] = tools or {}
+        self.dialects: Mapping[str, Dialect] = dialects or {}
+        self.tool_settings = tool_settings or ToolSettings()
         self.clock: Callable[[], float] = asyncio.get_running_loop().time
 
     def upstream(self, candidate: Candidate) -> Upstream:

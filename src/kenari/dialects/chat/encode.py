@@ -5,7 +5,21 @@ from typing import Any
 from msgspec import Raw
 
 from kenari.core.errors import KenariError
-from kenari.core.events import Args, Close, Event, Failure, Meter, Open, Reason, Seal, Start, Stop, Text
+from kenari.core.events import (
+    Args,
+    Close,
+    Event,
+    Failure,
+    Meter,
+    Open,
+    Reason,
+    Seal,
+    Source,
+    Sources,
+    Start,
+    Stop,
+    Text,
+)
 from kenari.core.fold import Block, Reply
 from kenari.core.usage import Usage
 from kenari.dialects.base import Answer, Proof
@@ -33,6 +47,7 @@ class ChatEncoder:
         self._tools: dict[int, bytes] = {}  # block index -> tool index
         self._usage = Usage()
         self._stop: Stop | None = None
+        self._sources: Sources | None = None
         self._proofs: list[Proof] = []  # of all blocks so far
         self._thought: int | None = None  # the open reasoning block
         self._length = 0  # characters of its text that no proof covers yet
@@ -69,7 +84,10 @@ class ChatEncoder:
         end = b',"finish_reason":"' + reason + b'"}]'
         if self._usage.total:
             end += b',"usage":' + jsonx.encode(usage_object(self._usage))
-        return opening + self._prefix + b"{}" + end + b"}\n\n" + DONE
+        found = b""
+        if self._sources is not None:  # S52: one more chunk, without usage (D3)
+            found = self._chunk(jsonx.encode({"sources": source_list(self._sources.items)}))
+        return opening + self._prefix + b"{}" + end + b"}\n\n" + found + DONE
 
     def fail(self, error: KenariError) -> bytes:
         """A chunk with an error and no choices, then `[DONE]` (S53)."""
@@ -104,15 +122,23 @@ class ChatEncoder:
                     self._proven = True
             case Close():
                 return self._close(event.index)
+            case Failure():
+                return self.fail(event.error)
+            case _:
+                self._note(event)
+        return b""
+
+    def _note(self, event: Event) -> None:
+        """What is said at the end only."""
+        match event:
             case Start() | Meter():
                 self._usage = event.usage or self._usage
             case Stop():
                 self._stop = event
-            case Failure():
-                return self.fail(event.error)
+            case Sources():
+                self._sources = event
             case _:
                 pass
-        return b""
 
     def _reason(self, event: Reason) -> bytes:
         if self._hide or not event.delta:
@@ -153,6 +179,11 @@ def reasoning_details(envelope: str) -> list[dict[str, str]]:
     return [{"type": "reasoning.encrypted", "data": envelope}]
 
 
+def source_list(sources: tuple[Source, ...]) -> list[dict[str, str]]:
+    """What a search found, as clients see it (D13)."""
+    return [{"url": source.url, "title": source.title} for source in sources]
+
+
 def usage_object(usage: Usage) -> dict[str, Any]:
     """Usage with cached tokens inside the prompt's (U2), details only when there are any (S48)."""
     out: dict[str, Any] = {
@@ -183,6 +214,8 @@ def encode_reply(reply: Reply, answer: Answer) -> bytes:
         message["reasoning_details"] = reasoning_details(answer.seal(proofs))
     if calls:
         message["tool_calls"] = calls
+    if reply.searches:
+        message["sources"] = source_list(reply.sources)
     choice: dict[str, Any] = {"index": 0, "message": message}
     logprobs = [one for block in reply.blocks for one in block.logprobs]
     if logprobs:

@@ -21,6 +21,7 @@ from kenari.core.request import (
     ReasoningPart,
     Request,
     ResultPart,
+    Served,
     TextPart,
     Thinking,
     Tool,
@@ -34,8 +35,8 @@ from kenari.dialects.fields import (
     read_effort,
     read_sampling,
     read_stop,
-    unknown_server_tool,
 )
+from kenari.dialects.served import read_served
 from kenari.wire import jsonx
 
 UNDERSTOOD = frozenset(
@@ -91,7 +92,8 @@ def decode_request(body: bytes) -> Request:
     if count is not None and count != 1:
         raise bad_request("n must be 1: send one request for each answer", "n")
     messages = _messages(fields)
-    tools = _tools(fields, notices)
+    served: list[Served] = []
+    tools = _tools(fields, notices, served)
     fields.child("logit_bias")
     fields.boolean("logprobs")
     fields.integer("top_logprobs", 0)
@@ -104,6 +106,7 @@ def decode_request(body: bytes) -> Request:
         fields=fields.members,
         stream=fields.boolean("stream") or False,
         tools=tools,
+        served=served,
         tool_choice=_tool_choice(fields),
         parallel=fields.boolean("parallel_tool_calls"),
         max_output=cap if cap is not None else older,
@@ -305,7 +308,7 @@ def _call(call: Fields) -> CallPart:
     return CallPart(call_id, function.require_string("name", "the function's name"), text, quoted)
 
 
-def _tools(fields: Fields, notices: list[Notice]) -> list[Tool]:
+def _tools(fields: Fields, notices: list[Notice], served: list[Served]) -> list[Tool]:
     tools: list[Tool] = []
     for raw, tool in fields.children("tools"):
         kind = tool.string("type")
@@ -317,7 +320,7 @@ def _tools(fields: Fields, notices: list[Notice]) -> list[Tool]:
         elif kind is None:
             raise tool.fault("type", "is required")
         elif kind.startswith("kenari:"):
-            raise unknown_server_tool(kind, tool.at("type"))
+            read_served(tool, kind, served)
         else:
             notices.append(Notice(kind))
     tools += [_function(function, None, None) for _, function in fields.children("functions")]

@@ -5,9 +5,10 @@ from collections.abc import Callable
 import msgspec
 from msgspec import Raw
 
-from kenari.core.errors import KenariError, bad_request
+from kenari.core.errors import bad_request
 from kenari.core.request import Notice, Request
 from kenari.dialects.fit.content import fit_content
+from kenari.dialects.fit.format import fit_format
 from kenari.dialects.fit.pairs import pair_results
 from kenari.dialects.fit.reasoning import fit_reasoning
 from kenari.dialects.fit.target import Target
@@ -23,6 +24,8 @@ def fit(request: Request, target: Target, seal_key: Callable[[str], str] | None 
     """The request as this target can take it. `seal_key` makes the HMAC under which a caller's prompt cache key travels
     (M3); without it none travels. Raises KenariError (400) where a person's words would be lost."""
     notices: list[Notice] = []
+    if request.format is not None:
+        request = fit_format(request, target)
     max_output = _max_output(request, target)
     tools, choice, names = fit_tools(request, target, notices)
     turns = pair_results(request.turns)
@@ -46,7 +49,6 @@ def fit(request: Request, target: Target, seal_key: Callable[[str], str] | None 
         notices=request.notices + notices,
     )
     _fit_sampling(fitted, target)
-    _check_format(fitted, target)
     return fitted
 
 
@@ -78,20 +80,3 @@ def _fit_sampling(request: Request, target: Target) -> None:
     if float(jsonx.value(raw)) > ceiling:
         request.sampling = request.sampling | {"temperature": Raw(jsonx.encode(ceiling))}
         request.notices = [*request.notices, Notice("temperature", f"lowered to {ceiling}")]
-
-
-def _check_format(request: Request, target: Target) -> None:
-    """A wanted answer format that the provider cannot enforce is an error, never silently ignored."""
-    wanted = request.format
-    if wanted is None:
-        return
-    able = target.profile.response_format
-    if target.dialect == "messages" and wanted.kind == "json_object":
-        able = "none"
-    if able == "none" or (able == "json_object" and wanted.kind == "json_schema"):
-        raise KenariError(
-            "bad_request",
-            f"this model cannot be held to response_format {wanted.kind}. choose another model, or ask for JSON in words",
-            "response_format",
-            elsewhere=True,
-        )
