@@ -16,6 +16,7 @@ from kenari.dialects.fit import fit
 from kenari.gateway.attempt import Attempt
 from kenari.gateway.heads import JSON, STREAM, id_lines, ignored_line
 from kenari.gateway.loop import Loop, needs_loop
+from kenari.gateway.media import Preparation, has_media
 from kenari.gateway.plan import Candidate, Plan, headers_for
 from kenari.gateway.services import Services
 from kenari.gateway.sinks import PlainSink, Sink, StreamSink
@@ -48,6 +49,8 @@ class Run:
             now=time.time,
             raw_signatures=wanted.plan.raw_signatures,
         )
+        media = services.media
+        self._media = Preparation(media, request) if media is not None and has_media(request) else None
         self._sink = self._make_sink()
 
     @property
@@ -73,6 +76,8 @@ class Run:
     async def attempt(self, candidate: Candidate) -> KenariError | None:
         """Try one candidate; its error, or None when it answered."""
         request = self._request
+        if self._media is not None:
+            request = await self._media.ready_for(candidate.target)
         if not (request.served or request.format) or not needs_loop(request, candidate):
             return await self.leg(candidate, request, self._sink)
         loop = Loop(self, request, candidate)

@@ -7,6 +7,7 @@ from kenari.catalog.models import Catalog
 from kenari.core.ids import Envelopes
 from kenari.core.ports import Books, Keys, Upstream
 from kenari.dialects.base import Dialect
+from kenari.gateway.media import Media
 from kenari.gateway.plan import Candidate
 from kenari.gateway.ticker import Ticker
 from kenari.providers.base import Provider
@@ -18,7 +19,8 @@ class Services:
 
     `keepalive` and `noop_after` are seconds of silence (S15, D15). `envelopes` and `cache_key` are derived from the
     one secret (F10). `tools` are those that are run here, by their kind. `dialects` are
-    variants of the clients' dialects that the operator chose, by name.
+    variants of the clients' dialects that the operator chose, by name. `media` prepares images and documents;
+    without it they are passed on as they are.
     """
 
     def __init__(  # noqa: PLR0913 - the ports of the house, each by name
@@ -37,6 +39,7 @@ class Services:
         tools: Mapping[str, ServerTool] | None = None,
         tool_settings: ToolSettings | None = None,
         dialects: Mapping[str, Dialect] | None = None,
+        media: Media | None = None,
     ) -> None:
         self.catalog = catalog
         self.providers = providers
@@ -48,6 +51,7 @@ class Services:
         self.cache_key = cache_key
         self.silence = (keepalive, noop_after)
         self.tools: Mapping[str, ServerTool] = tools or {}
+        self.media = media
         self.dialects: Mapping[str, Dialect] = dialects or {}
         self.tool_settings = tool_settings or ToolSettings()
         self.clock: Callable[[], float] = asyncio.get_running_loop().time

@@ -244,6 +244,8 @@ def _file(part: Fields, raw: Raw, cache: Raw | None) -> FilePart:
     if not data:
         raise file.fault("file_data", "is required: the document as a base64 data URL")
     name = file.escaped("filename") or b"document"
+    if data[:8].lower().startswith((b"https:", b"http:")):
+        return FilePart(name, url=data, cache=cache, raw=raw)
     media, content = data_url(data) or ("application/pdf", data)
     if media.startswith("text/") or media in _TEXTS:
         return FilePart(name, media, text=_file_text(file, content), cache=cache, raw=raw)
