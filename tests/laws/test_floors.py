@@ -18,13 +18,16 @@ FLOORS = {
     "index": 3,
     "catalog": 3,
     "keys": 3,
+    "store": 3,
+    "ledger": 3,
     "gateway": 4,
     "doors": 5,
     "keeper": 5,
     "demo": 5,
     "config": 5,
     "app": 6,
-    "cli": 7,
+    "commands": 7,
+    "cli": 8,
 }
 FILES = sorted(ROOT.rglob("*.py"))
 PURE = ("core", "wire", "dialects", "providers", "catalog")
