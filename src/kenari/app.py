@@ -16,10 +16,12 @@ from kenari.config import Config, ServerSettings
 from kenari.core.ids import Envelopes, derive_key
 from kenari.demo.server import DemoModel, start_demo
 from kenari.demo.welcome import welcome
+from kenari.dialects.responses.dialect import ResponsesDialect
 from kenari.doors.edge import Edge
 from kenari.doors.limits import EdgeLimits
 from kenari.doors.listeners import listen, server_context
 from kenari.doors.public import PublicDoor
+from kenari.gateway.outside import make_outside
 from kenari.gateway.serve import Gateway
 from kenari.gateway.services import Services
 from kenari.gateway.ticker import Ticker
@@ -96,6 +98,7 @@ class Server:
         self._http = HttpUpstream()
         keys = BootstrapKeys({self._key: OPERATOR})
         catalog = Catalog(config.models, {name: route.models for name, route in config.routes.items()})
+        outside = make_outside(config.outside, time.time)
         services = Services(
             catalog=catalog,
             providers=config.providers,
@@ -107,6 +110,10 @@ class Server:
             cache_key=derive_key(root, "cache keys"),
             keepalive=settings.keepalive,
             noop_after=settings.noop_after,
+            tools=outside.tools,
+            tool_settings=config.outside.tools,
+            dialects={"responses": ResponsesDialect(formats=True)} if settings.responses_formats else {},
+            media=outside.media,
         )
         gateway = Gateway(services)
         self._draining = False

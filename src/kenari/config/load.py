@@ -16,6 +16,7 @@ from kenari.config.builtin import SCRIPTED, builtin_config
 from kenari.config.notes import notes_on
 from kenari.config.settings import Config, Route, ServerSettings
 from kenari.config.table import LARGEST, Faults, Secret, Table, dotted, nearest
+from kenari.config.tools import read_outside
 from kenari.core.profile import Profile
 from kenari.providers.base import Provider
 from kenari.providers.rows import ROWS, Row
@@ -69,6 +70,7 @@ def parse_config(values: Mapping[str, Any], env: Mapping[str, str], source: str)
     store = top.child("store")
     limits = top.child("limits")
     billing = top.child("billing")
+    outside = read_outside(top)
     store_url = store.text("url", "sqlite:///kenari.db")
     if not store_url.startswith(("sqlite:///", "postgresql://")):
         store.fault("url", 'must begin with "sqlite:///" or "postgresql://"')
@@ -95,6 +97,7 @@ def parse_config(values: Mapping[str, Any], env: Mapping[str, str], source: str)
         providers=providers,
         models=models,
         routes=routes,
+        outside=outside,
         source=source,
     )
     return _with_env(config, env, faults)
@@ -137,6 +140,7 @@ def _server(table: Table) -> ServerSettings:
         tls_key=key,
         trusted_proxies=table.networks("trusted_proxies"),
         cors_origins=_origins(table),
+        responses_formats=bool(table.flag("responses_formats", False)),
         log="text" if table.choice("log", ("json", "text"), "json") == "text" else "json",
     )
     table.close()

@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from kenari.catalog.models import Model
+from kenari.gateway.outside import OutsideSettings
 from kenari.providers.base import Provider
 
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -29,6 +30,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     trusted_proxies: tuple[Network, ...] = ()
     cors_origins: tuple[str, ...] = ()
     log: Literal["json", "text"] = "json"
+    responses_formats: bool = False
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -50,6 +52,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     providers: dict[str, Provider] = {}
     models: dict[str, Model] = {}
     routes: dict[str, Route] = {}
+    outside: OutsideSettings = OutsideSettings()
     bootstrap_key: str = ""
     admin_token: str = ""
     secret: str = ""

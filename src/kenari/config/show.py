@@ -9,6 +9,8 @@ import msgspec
 
 from kenari.config.settings import Config, ServerSettings
 from kenari.config.table import BYTES
+from kenari.config.tools import show_outside
+from kenari.gateway.outside import OutsideSettings
 from kenari.providers.base import Provider
 from kenari.wire import jsonx
 
@@ -22,6 +24,7 @@ def show_config(config: Config) -> str:
     lines += ["", "[store]", f"url = {_value(_masked_url(config.store_url))}"]
     lines += ["", "[limits]", f"url = {_value(_masked_url(config.limits_url))}"]
     lines += ["", "[billing]", f"currency = {_value(config.currency)}", f"enforce = {_value(config.enforce)}"]
+    lines += _outside(config.outside)
     for provider in config.providers.values():
         lines += _provider(provider)
     for model in config.models.values():
@@ -46,6 +49,23 @@ def _server(server: ServerSettings) -> list[str]:
             lines.append(f"tls = {_value({'cert': server.tls_cert, 'key': server.tls_key})}")
         elif name != "tls_key":
             lines.append(f"{name} = {_duration(value) if isinstance(value, float) else _value(value)}")
+    return lines
+
+
+def _outside(settings: OutsideSettings) -> list[str]:
+    lines: list[str] = []
+    for table, values in show_outside(settings).items():
+        lines += ["", f"[{table}]"]
+        for name, value in values.items():
+            if name in ("max_size", "memory"):
+                shown = _size(value)
+            elif isinstance(value, float):
+                shown = _duration(value)
+            elif name == "api_key":
+                shown = _value(MASK if value else "")
+            else:
+                shown = _value(_masked_url(value) if name in ("proxy", "url") else value)
+            lines.append(f"{name} = {shown}")
     return lines
 
 
