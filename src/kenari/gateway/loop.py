@@ -10,7 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from kenari.core.errors import KenariError
+from kenari.core.errors import KenariError, interrupted
 from kenari.core.events import Event, Sources
 from kenari.core.fold import Block
 from kenari.core.ports import Line
@@ -105,6 +105,8 @@ class Loop(Sink):
         while True:
             self._begin_call()
             error = await self._run.leg(self._candidate, request, self)
+            if error is not None and self.shown and not self._out.gone:
+                return interrupted()  # content of an earlier call was seen (D7)
             if error is not None or self._out.gone:
                 return error
             calls = self._legs.calls
