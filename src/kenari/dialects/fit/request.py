@@ -7,6 +7,7 @@ from msgspec import Raw
 
 from kenari.core.errors import bad_request
 from kenari.core.request import Notice, Request
+from kenari.dialects.fit.caching import add_breakpoints
 from kenari.dialects.fit.content import fit_content
 from kenari.dialects.fit.format import fit_format
 from kenari.dialects.fit.pairs import pair_results
@@ -32,6 +33,9 @@ def fit(request: Request, target: Target, seal_key: Callable[[str], str] | None 
     turns = fit_reasoning(turns, target)
     turns = fit_content(turns, request.origin, target, notices)
     turns = rename_calls(turns, request, names)
+    if request.origin != "messages" and target.takes_breakpoints():
+        turns = list(turns)
+        add_breakpoints(tools, turns, request, target)
     if target.dialect == "messages" and all(turn.role == "system" for turn in turns):
         where = "input" if request.origin == "responses" else "messages"
         raise bad_request("the conversation holds no message of a user or an assistant. add one", where)
