@@ -14,15 +14,16 @@ def _span(letter: str, first: int, last: int) -> set[str]:
 
 
 BUILT = (
-    (_span("S", 1, 160) | _span("S", 164, 176)) - {"S52", "S116"}  # kenari's own server tools
-    | (_span("D", 1, 27) - {"D10", "D13", "D25"})
+    _span("S", 1, 160)
+    | _span("S", 164, 176)
+    | (_span("D", 1, 27) - {"D10", "D25"})
     | _span("R", 1, 3)
     | _span("U", 1, 3)
     | _span("E", 1, 8)
     | _span("F", 1, 7)
     | {"F12", "F13", "M1", "M4", "A1"}
 )
-"""What stands in the contract and needs no money, no routes and no server tools."""
+"""What stands in the contract and needs no money and no routes."""
 
 
 def numbers_in(text: str) -> set[str]:

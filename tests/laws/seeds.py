@@ -44,6 +44,14 @@ SEEDS = [
     Seed("S34", CHAT + "encode.py", "if self._hide or not event.delta:", "if not event.delta:"),
     Seed("D15", CHAT + "encode.py", 'return self._chunk(b"{}") if self.started', 'return b"" if self.started'),
     Seed("S39", CHAT + "encode.py", '"object": "chat.completion",', '"object": "completion",'),
+    Seed("S52", CHAT + "encode.py", 'end + b"}\\n\\n" + found + DONE', 'end + b"}\\n\\n" + DONE + found'),
+    Seed("D13", RSP + "encode.py", "annotations(text, found.items) if found", "[] if found"),
+    Seed("S116", RSP + "request.py", "read_served(tool, kind, served)", "pass"),
+    Seed("D9", "dialects/served.py", "if kind not in SERVED:", "if False:"),
+    Seed("D19", MSG + "request.py", 'if kind.startswith("web_search_"):', "if False:"),
+    Seed("D13", "gateway/loop.py", "if self._legs.called:\n", "if False:\n"),
+    Seed("S145", "gateway/media.py", "if data.startswith(_PDF) and target.takes_files():", "if True:"),
+    Seed("D11", "gateway/media.py", "            if not inside:\n                raise", "            raise"),
     # -- messages
     Seed(
         "S10 S66", MSG + "encode.py", 'event_frame(b"message_delta", end) + _STOP', 'event_frame(b"message_delta", end)'
