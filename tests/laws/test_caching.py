@@ -241,6 +241,7 @@ CHAT_USAGE: dict[str, tuple[dict[str, Any], int, int, int]] = {
 def test_what_a_provider_says_of_its_cache_is_counted(row: str) -> None:
     """U1, U2: cache reads and writes of every row, apart from fresh input, so that each is billed at its own price."""
     made = ROWS[row]
+    frames: list[Any]
     if made.dialect == "chat":
         usage, fresh, read, written = CHAT_USAGE[row]
         choice = {"index": 0, "delta": {"content": "x"}, "finish_reason": "stop"}
