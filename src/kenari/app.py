@@ -19,10 +19,12 @@ from kenari.core.currency import currency_digits
 from kenari.core.ids import Envelopes, derive_key
 from kenari.demo.server import DemoModel, start_demo
 from kenari.demo.welcome import welcome
+from kenari.dialects.responses.dialect import ResponsesDialect
 from kenari.doors.edge import Edge
 from kenari.doors.limits import EdgeLimits
 from kenari.doors.listeners import listen, server_context
 from kenari.doors.public import PublicDoor
+from kenari.gateway.outside import make_outside
 from kenari.gateway.prices import pricing
 from kenari.gateway.serve import Gateway
 from kenari.gateway.services import Services
@@ -125,6 +127,7 @@ class Server:
         self._refresh = None if self._store is None else KeyRefresh(self._store, keys)
         self._limits = limits_at(config.limits_url, node_name(config), loop.time)
         catalog = Catalog(config.models, {name: route.models for name, route in config.routes.items()})
+        outside = make_outside(config.outside, time.time)
         services = Services(
             catalog=catalog,
             providers=config.providers,
@@ -139,6 +142,10 @@ class Server:
             limits=self._limits,
             pricing=pricing(config.currency, config.enforce),
             counter=Vocabularies() if Vocabularies.there() else None,
+            tools=outside.tools,
+            tool_settings=config.outside.tools,
+            dialects={"responses": ResponsesDialect(formats=True)} if settings.responses_formats else {},
+            media=outside.media,
         )
         gateway = Gateway(services)
         self._draining = False

@@ -6,11 +6,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from kenari.commands import accounts, admin, byok, conformance, connect, keys, routes, run, serve, store, usage
+from kenari.commands import accounts, admin, byok, conformance, connect, index, keys, routes, run, serve, store, usage
 from kenari.config import ConfigError, load_config
 from kenari.providers.base import VERSION
 
-GROUPS = (serve, connect, run, conformance, accounts, keys, usage, routes, byok, store, admin)
+GROUPS = (serve, connect, run, conformance, accounts, keys, usage, routes, byok, index, store, admin)
 """The files of commands, in the order in which the help shows them."""
 
 

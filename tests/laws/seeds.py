@@ -44,6 +44,14 @@ SEEDS = [
     Seed("S34", CHAT + "encode.py", "if self._hide or not event.delta:", "if not event.delta:"),
     Seed("D15", CHAT + "encode.py", 'return self._chunk(b"{}") if self.started', 'return b"" if self.started'),
     Seed("S39", CHAT + "encode.py", '"object": "chat.completion",', '"object": "completion",'),
+    Seed("S52", CHAT + "encode.py", 'end + b"}\\n\\n" + found + DONE', 'end + b"}\\n\\n" + DONE + found'),
+    Seed("D13", RSP + "encode.py", "annotations(text, found.items) if found", "[] if found"),
+    Seed("S116", RSP + "request.py", "read_served(tool, kind, served)", "pass"),
+    Seed("D9", "dialects/served.py", "if kind not in SERVED:", "if False:"),
+    Seed("D19", MSG + "request.py", 'if kind.startswith("web_search_"):', "if False:"),
+    Seed("D13", "gateway/loop.py", "if self._legs.called:\n", "if False:\n"),
+    Seed("S145", "gateway/media.py", "if data.startswith(_PDF) and target.takes_files():", "if True:"),
+    Seed("D11", "gateway/media.py", "            if not inside:\n                raise", "            raise"),
     # -- messages
     Seed(
         "S10 S66", MSG + "encode.py", 'event_frame(b"message_delta", end) + _STOP', 'event_frame(b"message_delta", end)'
@@ -52,8 +60,8 @@ SEEDS = [
     Seed(
         "S65",
         MSG + "encode.py",
-        '"usage": usage_object(self._usage),\n            }\n        )\n        return opening',
-        "}\n        )\n        return opening",
+        '"usage": usage_object(self._usage, found.searches if found is not None else 0),',
+        "",
     ),
     Seed("S72", MSG + "encode.py", '"call": "tool_use",', '"call": "end_turn",'),
     Seed("S71", MSG + "encode.py", '"name": event.name, "input": {}}', '"name": event.name, "input": ""}'),
@@ -81,7 +89,7 @@ SEEDS = [
     Seed("S156", RSP + "resource.py", 'else "max_output_tokens"', 'else "length"'),
     Seed("S147 S148", RSP + "resource.py", '"object": "response",', '"object": "resp",'),
     Seed("D2", RSP + "resource.py", '"presence_penalty": 0.0,', '"presence_penalty": None,'),
-    Seed("D1 S149", RSP + "items.py", ', "annotations": []}', "}"),
+    Seed("D1 S149", RSP + "items.py", '"annotations": annotations or [],', ""),
     Seed("S149", RSP + "items.py", '"role": "assistant", "content"', '"content"'),
     Seed("S152", RSP + "items.py", '{"type": "summary_text", "text"', '{"type": "text", "text"'),
     Seed("S154", RSP + "items.py", 'out["arguments"] = jsonx', 'out["args"] = jsonx'),
@@ -108,7 +116,7 @@ SEEDS = [
     Seed("S105", RSP + "request.py", 'if fields.get("previous_response_id") is not None:', "if False:"),
     Seed("S110", RSP + "request.py", "if not items:", "if False:"),
     Seed("S113", RSP + "request.py", "if instructions:", "if False:"),
-    Seed("S126", RSP + "request.py", "if wanted is not None and", "if False and"),
+    Seed("S126", RSP + "request.py", "if not allowed:", "if False:"),
     Seed(
         "S117",
         RSP + "request.py",

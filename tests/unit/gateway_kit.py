@@ -214,6 +214,7 @@ class Rig:
         self.silence = (15.0, 120.0)
         self.provider_keys: tuple[str, ...] = ()
         self.own: Own | None = None
+        self.services: dict[str, Any] = {}
         self.dialect, self.profile, self.model = dialect, profile or Profile(), model
         self.keys: Any = BootstrapKeys({KEY: OPERATOR})
         self.more: dict[str, Any] = {}
@@ -252,6 +253,7 @@ class Rig:
             noop_after=self.silence[1],
             **self.more,
             own=self.own,
+            **self.services,
         )
         gateway = Gateway(services)
         return PublicDoor(gateway, keys, catalog, (), lambda: True)

@@ -71,7 +71,7 @@ def refused(part: Part, to: Target) -> KenariError:
     with pytest.raises(KenariError) as caught:
         fitted(request(turn), to)
     error = caught.value
-    assert (error.code, error.param, error.elsewhere) == ("bad_request", "messages[0]", True)
+    assert (error.code, error.param, error.elsewhere) == ("bad_request", "messages[0].content[0]", True)
     return error
 
 

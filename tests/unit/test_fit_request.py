@@ -6,11 +6,12 @@ import pytest
 from fit_kit import fitted, number, request, target
 from msgspec import Raw
 
-from kenari.core.errors import KenariError
-from kenari.core.request import EFFORTS, Effort, Format, Thinking
+from kenari.core.request import EFFORTS, Effort, Format, TextPart, Thinking, Tool, ToolChoice, Turn
 from kenari.dialects.fit import fit
+from kenari.dialects.fit.format import way_of
 from kenari.dialects.fit.thinking import nearest_lower
 
+SCHEMA = Raw(b'{"type":"object","properties":{"n":{"type":"number"}},"required":["n"]}')
 SHARES: list[tuple[Effort, float]] = [
     ("max", 0.95),
     ("xhigh", 0.95),
@@ -136,23 +137,58 @@ def test_a_temperature_within_the_range_stays_as_it_was_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "dialect", "able", "passes"),
+    ("kind", "dialect", "able", "way"),
     [
-        ("json_schema", "chat", "json_schema", True),
-        ("json_object", "chat", "json_object", True),
-        ("json_schema", "chat", "json_object", False),
-        ("json_object", "chat", "none", False),
-        ("json_schema", "messages", "json_schema", True),
-        ("json_object", "messages", "json_schema", False),
-        ("json_object", "responses", "json_schema", True),
+        ("json_schema", "chat", "json_schema", "native"),
+        ("json_object", "chat", "json_object", "native"),
+        ("json_schema", "chat", "json_object", "function"),
+        ("json_schema", "messages", "none", "function"),
+        ("json_object", "chat", "none", "instruct"),
+        ("json_schema", "messages", "json_schema", "native"),
+        ("json_object", "messages", "json_schema", "instruct"),
+        ("json_object", "responses", "json_schema", "native"),
     ],
 )
-def test_a_response_format_is_kept_or_refused_never_ignored(kind: str, dialect: str, able: str, passes: bool) -> None:
-    wanted = Format("json_object") if kind == "json_object" else Format("json_schema", schema=Raw(b"{}"))
+def test_a_response_format_is_asked_for_in_the_strongest_way(kind: str, dialect: str, able: str, way: str) -> None:
+    """Native, else a forced function, else words: never silently ignored."""
+    wanted = Format("json_object") if kind == "json_object" else Format("json_schema", schema=SCHEMA)
     to = target(dialect, response_format=able)
-    if passes:
-        assert fitted(request(format=wanted), to).format == wanted
-        return
-    with pytest.raises(KenariError) as caught:
-        fitted(request(format=wanted), to)
-    assert (caught.value.code, caught.value.param, caught.value.elsewhere) == ("bad_request", "response_format", True)
+    asked = request(format=wanted)
+    assert way_of(asked, to) == way
+    made = fitted(asked, to)
+    if way == "native":
+        assert made.format == wanted
+    elif way == "function":
+        assert made.format is None
+        assert [(tool.name, tool.schema) for tool in made.tools] == [("response", SCHEMA)]
+        assert made.tool_choice == ToolChoice("named", "response")
+    else:
+        assert made.format is None
+        assert made.turns[0].role == "system"
+        assert b"JSON object" in text_of(made.turns[0])
+
+
+def test_a_schema_without_a_function_is_asked_for_in_words() -> None:
+    """Where the client has tools of its own, no call can be forced, or the schema is not an object's."""
+    wanted = Format("json_schema", schema=SCHEMA)
+    own = request(format=wanted, tools=[Tool("f")])
+    assert way_of(own, target("chat", response_format="none")) == "instruct"
+    meek = target("chat", response_format="json_object", tool_choice_required=False)
+    assert way_of(request(format=wanted), meek) == "instruct"
+    made = fitted(request(format=wanted), meek)
+    assert made.format == Format("json_object")  # half of it is enforced all the same
+    assert b"number" in text_of(made.turns[0])
+    array = Format("json_schema", schema=Raw(b'{"type":"array"}'))
+    assert way_of(request(format=array), target("chat", response_format="none")) == "instruct"
+
+
+def test_the_words_stand_behind_the_system_prompt_and_leave_the_client_request_alone() -> None:
+    asked = request(format=Format("json_object"))
+    asked.turns.insert(0, Turn("system", [TextPart(b"Be brief.")]))
+    made = fitted(asked, target("chat", response_format="none"))
+    assert text_of(made.turns[0]).startswith(b"Be brief.")
+    assert [part.text for part in asked.turns[0].parts if isinstance(part, TextPart)] == [b"Be brief."]
+
+
+def text_of(turn: Turn) -> bytes:
+    return b"".join(part.text for part in turn.parts if isinstance(part, TextPart))

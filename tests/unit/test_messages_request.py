@@ -17,6 +17,7 @@ from kenari.core.request import (
     Part,
     ReasoningPart,
     ResultPart,
+    Served,
     TextPart,
     Thinking,
     ToolChoice,
@@ -162,8 +163,8 @@ def test_tool_references_load_their_tools() -> None:
     assert result.raw is None
 
 
-def test_tools_of_vendors_and_stand_ins_are_dropped() -> None:
-    """D19, D9: each leaves a notice."""
+def test_a_vendors_search_is_ours_and_stand_ins_are_dropped() -> None:
+    """D19, D9: what is dropped leaves a notice; the search is served where a backend is configured."""
     made = request(
         tools=[
             {"type": "web_search_20250305", "name": "web_search", "max_uses": 8},
@@ -174,9 +175,12 @@ def test_tools_of_vendors_and_stand_ins_are_dropped() -> None:
         tool_choice={"type": "tool", "name": "web_search"},
     )
     assert [tool.name for tool in made.tools] == ["f", "g"]
-    assert [notice.name for notice in made.notices] == ["web_search_20250305", "DeferredToolPlaceholder"]
+    assert [notice.name for notice in made.notices] == ["DeferredToolPlaceholder"]
+    assert made.served == [
+        Served(kind="kenari:web_search", name="web_search", vendor="web_search_20250305", max_uses=8, param="tools[0]")
+    ]
     assert all(isinstance(notice, Notice) and notice.why for notice in made.notices)
-    assert made.tool_choice is None
+    assert made.tool_choice == ToolChoice("named", "web_search")
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from kenari.config.money import amount, node, read_price, retention, time_zone
 from kenari.config.notes import notes_on
 from kenari.config.settings import ByokSettings, Config, ServerSettings
 from kenari.config.table import LARGEST, Faults, Secret, Table, dotted, nearest
+from kenari.config.tools import read_outside
 from kenari.core.price import parse_amount
 from kenari.core.profile import Profile
 from kenari.core.request import EFFORTS, Effort
@@ -72,6 +73,7 @@ def parse_config(values: Mapping[str, Any], env: Mapping[str, str], source: str)
     store = top.child("store")
     limits = top.child("limits")
     billing = top.child("billing")
+    outside = read_outside(top)
     store_url = store.text("url", "sqlite:///kenari.db")
     if not store_url.startswith(("sqlite:///", "postgresql://")) and store_url != "none:":
         store.fault("url", 'must begin with "sqlite:///" or "postgresql://", or be "none:"')
@@ -104,6 +106,7 @@ def parse_config(values: Mapping[str, Any], env: Mapping[str, str], source: str)
         providers=providers,
         models=models,
         routes=routes,
+        outside=outside,
         source=source,
     )
     for table in (store, limits, billing, top):
@@ -152,6 +155,7 @@ def _server(table: Table) -> ServerSettings:
         cors_origins=_origins(table),
         deadline=table.seconds("deadline", 900.0),
         show_target=cast("Any", table.choice("show_target", ("operator", "everyone", "nobody"), "operator")),
+        responses_formats=bool(table.flag("responses_formats", False)),
         log="text" if table.choice("log", ("json", "text"), "json") == "text" else "json",
     )
     table.close()

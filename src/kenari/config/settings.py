@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from kenari.catalog.models import Model, Route
+from kenari.gateway.outside import OutsideSettings
 from kenari.providers.base import Provider
 
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -31,6 +32,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     deadline: float = 900.0
     show_target: Literal["operator", "everyone", "nobody"] = "operator"
     log: Literal["json", "text"] = "json"
+    responses_formats: bool = False
 
 
 class ByokSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +67,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     providers: dict[str, Provider] = {}
     models: dict[str, Model] = {}
     routes: dict[str, Route] = {}
+    outside: OutsideSettings = OutsideSettings()
     bootstrap_key: str = ""
     admin_token: str = ""
     secret: str = ""

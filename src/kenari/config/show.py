@@ -9,7 +9,9 @@ import msgspec
 
 from kenari.config.settings import Config, ServerSettings
 from kenari.config.table import BYTES
+from kenari.config.tools import show_outside
 from kenari.core.price import format_amount
+from kenari.gateway.outside import OutsideSettings
 from kenari.providers.base import Provider
 from kenari.wire import jsonx
 
@@ -31,6 +33,7 @@ def show_config(config: Config) -> str:
     lines += ["", "[byok]", f"providers = {_value(byok.providers)}", f"fee = {_value(byok.fee)}"]
     lines += [f"secret = {_value(MASK)}"] if byok.secret else []
     lines += [f"old_secrets = {_value([MASK] * len(byok.old_secrets))}"]
+    lines += _outside(config.outside)
     for provider in config.providers.values():
         lines += _provider(provider)
     for model in config.models.values():
@@ -57,6 +60,23 @@ def _server(server: ServerSettings) -> list[str]:
             lines.append(f"tls = {_value({'cert': server.tls_cert, 'key': server.tls_key})}")
         elif name != "tls_key":
             lines.append(f"{name} = {_duration(value) if isinstance(value, float) else _value(value)}")
+    return lines
+
+
+def _outside(settings: OutsideSettings) -> list[str]:
+    lines: list[str] = []
+    for table, values in show_outside(settings).items():
+        lines += ["", f"[{table}]"]
+        for name, value in values.items():
+            if name in ("max_size", "memory"):
+                shown = _size(value)
+            elif isinstance(value, float):
+                shown = _duration(value)
+            elif name == "api_key":
+                shown = _value(MASK if value else "")
+            else:
+                shown = _value(_masked_url(value) if name in ("proxy", "url") else value)
+            lines.append(f"{name} = {shown}")
     return lines
 
 

@@ -95,6 +95,20 @@ class Stop(msgspec.Struct, frozen=True, gc=False):
     sequence: str | None = None
 
 
+class Source(msgspec.Struct, frozen=True, gc=False):
+    """A page that a server tool found and the model was shown."""
+
+    url: str
+    title: str = ""
+
+
+class Sources(msgspec.Struct, frozen=True):
+    """What kenari's own search has found so far and how often it searched: a snapshot, the latest one holds (D13)."""
+
+    items: tuple[Source, ...]
+    searches: int
+
+
 class Failure(msgspec.Struct, frozen=True, gc=False):
     """The answer failed. Nothing comes after it."""
 
@@ -117,4 +131,6 @@ class Foreign(msgspec.Struct, frozen=True, gc=False):
     index: int = -1
 
 
-Event: TypeAlias = Start | Open | Text | Reason | Args | Seal | Close | Meter | Stop | Failure | Ping | Foreign
+Event: TypeAlias = (
+    Start | Open | Text | Reason | Args | Seal | Close | Sources | Meter | Stop | Failure | Ping | Foreign
+)

@@ -16,6 +16,8 @@ from kenari.core.events import (
     Open,
     Reason,
     Seal,
+    Source,
+    Sources,
     Start,
     Stop,
     Text,
@@ -43,6 +45,8 @@ class Reply(msgspec.Struct):
     blocks: list[Block]
     stop: Stop
     usage: Usage
+    sources: tuple[Source, ...] = ()
+    searches: int = 0
 
 
 class Fold:
@@ -52,6 +56,7 @@ class Fold:
         self.stop: Stop | None = None
         self.error: KenariError | None = None
         self.usage = Usage()
+        self._found = Sources((), 0)
         self._blocks: dict[int, Block] = {}
         self._pieces: dict[int, list[bytes]] = {}
 
@@ -80,6 +85,8 @@ class Fold:
                 self.usage = event.usage or self.usage
             elif isinstance(event, Seal):
                 self._blocks[event.index].seals.append(event)
+            elif isinstance(event, Sources):
+                self._found = event
             elif isinstance(event, Stop):
                 self.stop = event
             elif isinstance(event, Failure):
@@ -93,7 +100,8 @@ class Fold:
             raise interrupted()
         for index, pieces in self._pieces.items():
             self._blocks[index].text = b"".join(pieces)
-        return Reply(list(self._blocks.values()), self.stop, self.usage)
+        found = self._found
+        return Reply(list(self._blocks.values()), self.stop, self.usage, found.items, found.searches)
 
 
 def fold(events: Iterable[Event]) -> Reply:
@@ -106,6 +114,8 @@ def fold(events: Iterable[Event]) -> Reply:
 def unfold(reply: Reply) -> list[Event]:
     """The shortest stream that folds to this reply."""
     events: list[Event] = [Start(reply.usage)]
+    if reply.searches:
+        events.append(Sources(reply.sources, reply.searches))
     for index, block in enumerate(reply.blocks):
         events.append(Open(index, block.kind, block.call_id, block.name, block.namespace, block.custom, block.raw))
         if block.text:

@@ -1,6 +1,6 @@
 """The legal order of events, as one table of rules, and the serialiser for formats that open one block at a time.
 
-    Start (Ping | Foreign | Open | Text | Reason | Args | Seal | Close | Meter)* ((Stop Meter?) | Failure)
+    Start (Ping | Foreign | Open | Text | Reason | Args | Seal | Close | Sources | Meter)* ((Stop Meter?) | Failure)
 
 A Failure may also come first (nothing was answered). Several blocks may be open at once: parallel tool deltas
 interleave. Stop comes only when every block is closed.

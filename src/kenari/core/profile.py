@@ -22,6 +22,9 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Send `prompt_cache_key` (an HMAC of account and key). Default: only to responses providers."""
     cache_control: bool | None = None
     """The provider takes `cache_control` marks on content. Default: only messages providers."""
+    cache_breakpoints: bool | None = None
+    """Set `cache_control` marks for clients of other formats, in conversations that go on: tools, system prompt, the last
+    two messages. Default: messages providers, unless `cache_control` is off."""
     reasoning_content_roundtrip: bool = False
     """Chat: earlier reasoning is sent back on assistant messages."""
     reasoning_field: Literal["reasoning_content", "reasoning"] = "reasoning_content"

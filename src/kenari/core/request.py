@@ -166,6 +166,27 @@ class Thinking(msgspec.Struct, frozen=True):
     exclude: bool = False
 
 
+class Served(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool that kenari runs itself (`kenari:web_search`), as a client asks for it.
+
+    `name` is what the client calls it where its format names such tools, `vendor` the vendor's own type that stands for
+    it (D19): such a tool is left out where it is not served. `param` is the path of the entry.
+    """
+
+    kind: str
+    name: str = ""
+    vendor: str = ""
+    max_results: int = 5
+    max_uses: int | None = None
+    allowed_domains: tuple[str, ...] = ()
+    blocked_domains: tuple[str, ...] = ()
+    param: str = "tools"
+
+
+SERVED = ("kenari:web_search", "kenari:web_fetch", "kenari:datetime")
+"""The kinds of tools that kenari runs itself."""
+
+
 class Format(msgspec.Struct, frozen=True):
     """The form the answer's text must have: free JSON or JSON of a schema."""
 
@@ -181,7 +202,8 @@ class Request(msgspec.Struct, kw_only=True):
 
     `sampling` holds raw numbers and lists under their common names (temperature, top_p, top_k, seed, ...).
     `extra` names those top-level members that no rule of ours understands. `include_reasoning` etc. live in
-    `thinking`. `names` maps the tool names a provider will see to the client's own, filled by `fit`.
+    `thinking`. `names` maps the tool names a provider will see to the client's own, filled by `fit`. `served` are the
+    tools that kenari runs itself.
     """
 
     origin: str
@@ -190,6 +212,7 @@ class Request(msgspec.Struct, kw_only=True):
     fields: dict[str, Raw]
     stream: bool = False
     tools: list[Tool] = []
+    served: list[Served] = []
     tool_choice: ToolChoice | None = None
     parallel: bool | None = None
     max_output: int | None = None

@@ -34,6 +34,18 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
         """Input and output together."""
         return self.prompt + (self.output or 0)
 
+    def plus(self, other: "Usage") -> "Usage":
+        """The tokens of two calls together: the rounds of one answer. A count that neither reported stays unknown."""
+        return Usage(
+            fresh=_sum(self.fresh, other.fresh),
+            cache_read=_sum(self.cache_read, other.cache_read),
+            cache_write_5m=_sum(self.cache_write_5m, other.cache_write_5m),
+            cache_write_1h=_sum(self.cache_write_1h, other.cache_write_1h),
+            output=_sum(self.output, other.output),
+            reasoning=_sum(self.reasoning, other.reasoning),
+            estimated=self.estimated or other.estimated,
+        )
+
     def merged(self, later: "Usage") -> "Usage":
         """This snapshot corrected by a later one: the last non-zero report of each count wins, never a sum."""
         return Usage(
@@ -45,6 +57,10 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
             reasoning=later.reasoning or _kept(self.reasoning, later.reasoning),
             estimated=self.estimated or later.estimated,
         )
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    return None if one is None and other is None else (one or 0) + (other or 0)
 
 
 def _kept(old: int | None, new: int | None) -> int | None:

@@ -174,11 +174,6 @@ def read_effort(fields: Fields, name: str, efforts: tuple[str, ...]) -> str | No
     return effort
 
 
-def unknown_server_tool(kind: str, path: str) -> KenariError:
-    """The 400 of a `kenari:*` tool that is not there: a typo must not be silent (D9)."""
-    return bad_request(f"{path}: there is no server tool {kind[:64]!r} here; none is configured. remove it", path)
-
-
 def data_url(url: Escaped) -> tuple[str, Escaped] | None:
     """The media type and base64 data of a data URL, None for any other address."""
     if url[:5].lower() != b"data:":

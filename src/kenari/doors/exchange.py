@@ -1,7 +1,6 @@
 """One request and its answer on the wire (core.ports.Exchange)."""
 
 import asyncio
-import os
 import time
 from typing import NamedTuple, Protocol
 

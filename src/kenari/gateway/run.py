@@ -1,6 +1,7 @@
 """One request's way through its candidates: each attempt in turn, one sink for all of them, and what the line says."""
 
 import asyncio
+import math
 import time
 
 import msgspec
@@ -17,6 +18,8 @@ from kenari.gateway.attempt import Attempt
 from kenari.gateway.billing import billed_usage, leg_of
 from kenari.gateway.heads import JSON, STREAM, id_lines, ignored_line, target_lines
 from kenari.gateway.hedge import Inlet, Lane, Race
+from kenari.gateway.loop import Loop, needs_loop
+from kenari.gateway.media import Preparation, has_media
 from kenari.gateway.plan import Candidate, Plan, headers_for, own_refused
 from kenari.gateway.routing import Outcome
 from kenari.gateway.services import Services
@@ -70,6 +73,8 @@ class Run:
         self._content = False
         self._attempts = 0
         self._tries: list[Try] = []
+        self._calls: list[float] = []  # until when the next call of a loop has to have content
+        self._last: Outcome | None = None
         self._lines = exchange.extra_headers
         self._started = services.clock()
         self._answer = Answer(
@@ -83,6 +88,8 @@ class Run:
         )
         if wanted.session is not None and wanted.session != request.cache_key:
             self._request = msgspec.structs.replace(request, cache_key=wanted.session)
+        media = services.media
+        self._media = Preparation(media, self._request) if media is not None and has_media(request) else None
         self._sink = self._make_sink()
 
     @property
@@ -94,9 +101,55 @@ class Run:
         """The loop's time."""
         return self._services.clock()
 
+    @property
+    def services(self) -> Services:
+        """What serving needs (loop.Runner)."""
+        return self._services
+
+    @property
+    def sink(self) -> Sink:
+        """Where the answer goes."""
+        return self._sink
+
+    @property
+    def line(self) -> Line:
+        """What the log and the bill will say."""
+        return self._line
+
+    def seal(self, proofs: list[Proof]) -> str:
+        """The envelope of these proofs of the candidate that is being tried."""
+        return self._sealer.seal(proofs)
+
     async def attempt(self, candidate: Candidate, until: float) -> Outcome:
         """Try one candidate, and tell how it fared. `until` is when there has to be content."""
-        opened = self._open(candidate, until, self._sink)
+        request = self._request
+        if self._media is None and not request.served and request.format is None:
+            return await self._call(candidate, request, self._sink, until)
+        try:
+            if self._media is not None:
+                request = await self._media.ready_for(candidate.target)
+            if not needs_loop(request, candidate):
+                return await self._call(candidate, request, self._sink, until)
+            self._calls = [until]
+            loop = Loop(self, request, candidate)
+            try:
+                error = await loop.run()
+            finally:
+                self._content = self._content or loop.shown
+        except KenariError as refused:  # this target cannot take the request
+            return Outcome(candidate=candidate, error=refused, called=False)
+        last = self._last or Outcome(candidate=candidate, error=error)
+        return msgspec.structs.replace(last, error=error)
+
+    async def leg(self, candidate: Candidate, request: Request, sink: Sink) -> KenariError | None:
+        """One call of a candidate for a loop; its error, or None when it answered. The time by which there has to be
+        content holds for the first one only."""
+        until = self._calls.pop() if self._calls else math.inf
+        self._last = await self._call(candidate, request, sink, until)
+        return self._last.error
+
+    async def _call(self, candidate: Candidate, request: Request, sink: Inlet, until: float) -> Outcome:
+        opened = self._open(candidate, request, until, sink)
         if isinstance(opened, Outcome):
             return opened
         self._present(opened)
@@ -110,8 +163,11 @@ class Run:
     async def hedged(self, candidate: Candidate, rival: Candidate, after: float, until: float) -> list[Outcome]:
         """Try a candidate, and a rival beside it when it has no content after so many seconds; whoever has content first
         answers. The outcome of the one that answered stands last."""
+        request = self._request
+        if self._media is not None or request.served or request.format is not None:
+            return [await self.attempt(candidate, until)]
         race = Race(self._sink, self._won)
-        first = self._open(candidate, until, race.lane())
+        first = self._open(candidate, request, until, race.lane())
         if isinstance(first, Outcome):
             return [first]
         self._present(first)
@@ -120,7 +176,7 @@ class Run:
         try:
             await asyncio.wait([first.attempt.done], timeout=after)
             if not first.attempt.done.done() and race.winner is None and not self.committed:
-                second = self._open(rival, until, race.lane())
+                second = self._open(rival, request, until, race.lane())
                 if not isinstance(second, Outcome):
                     tries.append(second)
                     self._tries = tries
@@ -133,10 +189,10 @@ class Run:
         gone = self._sink.gone
         return [self._closed(one, lost=one.attempt.left and not gone) for one in tries]
 
-    def _open(self, candidate: Candidate, until: float, lane: Inlet) -> "Try | Outcome":
+    def _open(self, candidate: Candidate, request: Request, until: float, lane: Inlet) -> "Try | Outcome":
         """An attempt that is ready to start, or the outcome of a candidate that cannot take the request."""
         try:
-            fitted = fit(self._request, candidate.target, self._seal_key)
+            fitted = fit(request, candidate.target, self._seal_key)
         except KenariError as refused:
             return Outcome(candidate=candidate, error=refused, called=False)
         if candidate.provider.profile.stream_always:
@@ -185,7 +241,8 @@ class Run:
 
     def _closed(self, one: "Try", lost: bool = False) -> Outcome:
         candidate, attempt = one.candidate, one.attempt
-        self._content = self._content or attempt.gate.content
+        if not isinstance(one.lane, Loop):  # a loop knows itself what it has shown
+            self._content = self._content or attempt.gate.content
         self._account(one, lost)
         first = attempt.first_content
         return Outcome(

@@ -68,6 +68,7 @@ class Gateway:
             path=exchange.path,
             peer=exchange.peer,
         )
+        dialect = self._services.dialects.get(dialect.name, dialect)
         entry = Entry(self._services.limits, self._services.books)
         claim: Claim | None = None
         try:

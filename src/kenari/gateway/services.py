@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -13,6 +13,8 @@ from kenari.core.ids import Envelopes
 from kenari.core.own_keys import NoOwnKeys, OwnKeys
 from kenari.core.ports import Books, Counter, Keys, Leg, Limits, Upstream
 from kenari.core.price import Price
+from kenari.dialects.base import Dialect
+from kenari.gateway.media import Media
 from kenari.gateway.pins import MemoryPins
 from kenari.gateway.plan import Candidate
 from kenari.gateway.repeats import Repeats
@@ -20,6 +22,7 @@ from kenari.gateway.routing import Routing
 from kenari.gateway.ticker import Ticker
 from kenari.keys.memory import MemoryLimits
 from kenari.providers.base import Provider
+from kenari.tools.base import ServerTool, ToolSettings
 
 
 class Pricing(NamedTuple):
@@ -63,6 +66,9 @@ class Services:
     `keepalive` and `noop_after` are seconds of silence (S15, D15). `envelopes` and `cache_key` are derived from the
     one secret (F10). `deadline` is how many seconds may pass until the first content of an answer, however many
     candidates are tried; `show_target` says who is told which target served: operator, everyone or nobody.
+
+    `tools` are those that are run here, by their kind. `dialects` are variants of the clients' dialects that the operator
+    chose, by name. `media` prepares images and documents; without it they are passed on as they are.
     """
 
     def __init__(  # noqa: PLR0913 - the ports of the house, each by name
@@ -86,6 +92,10 @@ class Services:
         deadline: float = 900.0,
         show_target: str = "operator",
         own: Own | None = None,
+        tools: Mapping[str, ServerTool] | None = None,
+        tool_settings: ToolSettings | None = None,
+        dialects: Mapping[str, Dialect] | None = None,
+        media: Media | None = None,
     ) -> None:
         self.catalog = catalog
         self.providers = providers
@@ -96,6 +106,10 @@ class Services:
         self.envelopes = envelopes
         self.cache_key = cache_key
         self.silence = (keepalive, noop_after)
+        self.tools: Mapping[str, ServerTool] = tools or {}
+        self.media = media
+        self.dialects: Mapping[str, Dialect] = dialects or {}
+        self.tool_settings = tool_settings or ToolSettings()
         self.clock: Callable[[], float] = asyncio.get_running_loop().time
         self.limits: Limits = limits or MemoryLimits(self.clock)
         self.pricing = pricing

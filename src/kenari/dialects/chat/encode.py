@@ -5,7 +5,21 @@ from typing import Any
 from msgspec import Raw
 
 from kenari.core.errors import KenariError
-from kenari.core.events import Args, Close, Event, Failure, Meter, Open, Reason, Seal, Start, Stop, Text
+from kenari.core.events import (
+    Args,
+    Close,
+    Event,
+    Failure,
+    Meter,
+    Open,
+    Reason,
+    Seal,
+    Source,
+    Sources,
+    Start,
+    Stop,
+    Text,
+)
 from kenari.core.fold import Block, Reply
 from kenari.core.usage import Usage
 from kenari.dialects.base import Answer, Proof
@@ -34,6 +48,7 @@ class ChatEncoder:
         self._tools: dict[int, bytes] = {}  # block index -> tool index
         self._usage = Usage()
         self._stop: Stop | None = None
+        self._sources: Sources | None = None
         self._proofs: list[Proof] = []  # of all blocks so far
         self._thought: int | None = None  # the open reasoning block
         self._length = 0  # characters of its text that no proof covers yet
@@ -74,8 +89,11 @@ class ChatEncoder:
         opening = b"" if self.started else self._role()
         reason = FINISH[self._stop.reason] if self._stop else b"stop"
         end = b',"finish_reason":"' + reason + b'"}]'
+        found = b""
+        if self._sources is not None:  # S52: one more chunk, without usage (D3)
+            found = self._chunk(jsonx.encode({"sources": source_list(self._sources.items)}))
         end += usage_member(self._usage)
-        return opening + self._prefix + b"{}" + end + b"}\n\n" + DONE
+        return opening + self._prefix + b"{}" + end + b"}\n\n" + found + DONE
 
     def fail(self, error: KenariError) -> bytes:
         """A chunk with an error and no choices, then `[DONE]` (S53)."""
@@ -110,15 +128,23 @@ class ChatEncoder:
                     self._proven = True
             case Close():
                 return self._close(event.index)
+            case Failure():
+                return self.fail(event.error)
+            case _:
+                self._note(event)
+        return b""
+
+    def _note(self, event: Event) -> None:
+        """What is said at the end only."""
+        match event:
             case Start() | Meter():
                 self._usage = event.usage or self._usage
             case Stop():
                 self._stop = event
-            case Failure():
-                return self.fail(event.error)
+            case Sources():
+                self._sources = event
             case _:
                 pass
-        return b""
 
     def _reason(self, event: Reason) -> bytes:
         if self._hide or not event.delta:
@@ -159,6 +185,11 @@ def reasoning_details(envelope: str) -> list[dict[str, str]]:
     return [{"type": "reasoning.encrypted", "data": envelope}]
 
 
+def source_list(sources: tuple[Source, ...]) -> list[dict[str, str]]:
+    """What a search found, as clients see it (D13)."""
+    return [{"url": source.url, "title": source.title} for source in sources]
+
+
 def usage_member(usage: Usage) -> bytes:
     """The member `usage` with cached tokens inside the prompt's (U2), details only when there are any (S48); nothing
     when there is no usage."""
@@ -187,7 +218,7 @@ def encode_reply(reply: Reply, answer: Answer) -> bytes:
             text += block.text
         logprobs += block.logprobs
     message = b"null" if calls and not text else b'"' + text + b'"'
-    if len(reply.blocks) > 1 or not text:
+    if len(reply.blocks) > 1 or not text or reply.searches:
         message += _more(reply, answer, thought, calls)
     probs = b',"logprobs":' + _merged(logprobs) if logprobs else b""
     return whole(answer, message, probs + b',"finish_reason":"' + FINISH[reply.stop.reason] + b'"', reply.usage)
@@ -212,6 +243,8 @@ def _more(reply: Reply, answer: Answer, thought: bytes, calls: list[dict[str, An
             out += b',"reasoning_details":' + jsonx.encode(reasoning_details(answer.seal(proofs)))
     if calls:
         out += b',"tool_calls":' + jsonx.encode(calls)
+    if reply.searches:
+        out += b',"sources":' + jsonx.encode(source_list(reply.sources))
     return out
 
 

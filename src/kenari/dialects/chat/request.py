@@ -21,6 +21,7 @@ from kenari.core.request import (
     ReasoningPart,
     Request,
     ResultPart,
+    Served,
     TextPart,
     Thinking,
     Tool,
@@ -35,8 +36,8 @@ from kenari.dialects.fields import (
     read_effort,
     read_sampling,
     read_stop,
-    unknown_server_tool,
 )
+from kenari.dialects.served import read_served
 from kenari.wire import jsonx
 
 UNDERSTOOD = frozenset(
@@ -92,7 +93,8 @@ def _decode(fields: Fields) -> Request:
     if count is not None and count != 1:
         raise bad_request("n must be 1: send one request for each answer", "n")
     messages = _messages(fields)
-    tools = _tools(fields, notices)
+    served: list[Served] = []
+    tools = _tools(fields, notices, served)
     fields.child("logit_bias")
     fields.boolean("logprobs")
     fields.integer("top_logprobs", 0)
@@ -105,6 +107,7 @@ def _decode(fields: Fields) -> Request:
         fields=fields.members,
         stream=fields.boolean("stream") or False,
         tools=tools,
+        served=served,
         tool_choice=_tool_choice(fields),
         parallel=fields.boolean("parallel_tool_calls"),
         max_output=cap if cap is not None else older,
@@ -242,6 +245,8 @@ def _file(part: Fields, raw: Raw, cache: Raw | None) -> FilePart:
     if not data:
         raise file.fault("file_data", "is required: the document as a base64 data URL")
     name = file.escaped("filename") or b"document"
+    if data[:8].lower().startswith((b"https:", b"http:")):
+        return FilePart(name, url=data, cache=cache, raw=raw)
     media, content = data_url(data) or ("application/pdf", data)
     if media.startswith("text/") or media in _TEXTS:
         return FilePart(name, media, text=_file_text(file, content), cache=cache, raw=raw)
@@ -306,7 +311,7 @@ def _call(call: Fields) -> CallPart:
     return CallPart(call_id, function.require_string("name", "the function's name"), text, quoted)
 
 
-def _tools(fields: Fields, notices: list[Notice]) -> list[Tool]:
+def _tools(fields: Fields, notices: list[Notice], served: list[Served]) -> list[Tool]:
     tools: list[Tool] = []
     for raw, tool in fields.children("tools"):
         kind = tool.string("type")
@@ -318,7 +323,7 @@ def _tools(fields: Fields, notices: list[Notice]) -> list[Tool]:
         elif kind is None:
             raise tool.fault("type", "is required")
         elif kind.startswith("kenari:"):
-            raise unknown_server_tool(kind, tool.at("type"))
+            read_served(tool, kind, served)
         else:
             notices.append(Notice(kind))
     tools += [_function(function, None, None) for _, function in fields.children("functions")]

@@ -10,6 +10,7 @@ from kenari.core.request import (
     Notice,
     OpaquePart,
     Part,
+    ReasoningPart,
     ResultPart,
     TextPart,
     Turn,
@@ -54,7 +55,7 @@ def _fit_system(turn: Turn, leading: bool, target: Target) -> Turn:
 def _fit_parts(turn: Turn, origin: str, target: Target, moved: list[Part], notices: list[Notice]) -> Turn:
     crossing = origin != target.dialect
     parts: list[Part] = []
-    for part in turn.parts:
+    for index, part in enumerate(turn.parts):
         match part:
             case TextPart():
                 stays = part.text if crossing else True
@@ -62,7 +63,7 @@ def _fit_parts(turn: Turn, origin: str, target: Target, moved: list[Part], notic
                 if stays and not billing:
                     parts.append(part)
             case ImagePart() | FilePart() | AudioPart():
-                parts.append(_fit_medium(part, turn, target))
+                parts.append(_fit_medium(part, part_path(turn, index, origin), target))
             case ResultPart():
                 parts.append(_fit_result(part, target, moved))
             case OpaquePart():
@@ -77,25 +78,41 @@ def _fit_parts(turn: Turn, origin: str, target: Target, moved: list[Part], notic
     return msgspec.structs.replace(turn, parts=parts, touched=turn.touched | {"content"})
 
 
-def _fit_medium(part: ImagePart | FilePart | AudioPart, turn: Turn, target: Target) -> Part:
-    param = turn.param or None
+def part_path(turn: Turn, index: int, origin: str) -> str:
+    """Where a part stands in the client's body, for errors: the message, and which part of it where that is known."""
+    if turn.param == "system":
+        return f"system[{index}]"
+    if not turn.param or (origin == "responses" and turn.raw is None):  # several items are one turn there
+        return turn.param
+    if isinstance(turn.parts[index], ResultPart) and origin == "chat":  # the message itself is the result
+        return f"{turn.param}.content"
+    before = sum(not isinstance(part, ReasoningPart) for part in turn.parts[:index])
+    return f"{turn.param}.content[{before if origin == 'chat' else index}]"
+
+
+def _fit_medium(part: ImagePart | FilePart | AudioPart, path: str, target: Target) -> Part:
+    param = path or None
     match part:
         case ImagePart():
             if target.vision is False:
-                raise _cannot("this model does not see images. remove the image or choose a model with vision", param)
+                raise _cannot(
+                    f"{_at(param)}this model does not see images. remove the image or choose a model with vision", param
+                )
             if part.url and not target.profile.image_urls:
-                raise _cannot("this model's provider takes no image addresses. send the image as a data URL", param)
+                raise _cannot(
+                    f"{_at(param)}this model's provider takes no image addresses. send the image as a data URL", param
+                )
             return part
         case FilePart():
             if target.takes_files() and not (part.text and target.dialect != "messages"):
                 return part
             if part.text:
                 return TextPart(part.text)
-            raise _cannot("this model takes no documents. send the document's text instead", param)
+            raise _cannot(f"{_at(param)}this model takes no documents. send the document's text instead", param)
         case AudioPart():
             if target.dialect == "chat" and target.profile.audio:
                 return part
-            raise _cannot("this model takes no audio. send text instead", param)
+            raise _cannot(f"{_at(param)}this model takes no audio. send text instead", param)
 
 
 def _fit_result(part: ResultPart, target: Target, moved: list[Part]) -> ResultPart:
@@ -120,6 +137,10 @@ def _fit_result(part: ResultPart, target: Target, moved: list[Part]) -> ResultPa
             continue
         parts.append(inner)
     return ResultPart(part.call_id, parts, part.is_error, part.cache) if changed else part
+
+
+def _at(param: str | None) -> str:
+    return f"{param}: " if param else ""
 
 
 def _cannot(message: str, param: str | None) -> KenariError:

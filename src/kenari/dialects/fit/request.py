@@ -5,9 +5,11 @@ from collections.abc import Callable
 import msgspec
 from msgspec import Raw
 
-from kenari.core.errors import KenariError, bad_request
+from kenari.core.errors import bad_request
 from kenari.core.request import Notice, Request
+from kenari.dialects.fit.caching import add_breakpoints
 from kenari.dialects.fit.content import fit_content
+from kenari.dialects.fit.format import fit_format
 from kenari.dialects.fit.pairs import pair_results
 from kenari.dialects.fit.reasoning import fit_reasoning
 from kenari.dialects.fit.target import Target
@@ -22,8 +24,11 @@ DEFAULT_OUTPUT = 65536
 def fit(request: Request, target: Target, seal_key: Callable[[str], str] | None = None) -> Request:
     """The request as this target can take it. `seal_key` makes the HMAC under which a caller's prompt cache key travels
     (M3); without it none travels. Raises KenariError (400) where a person's words would be lost."""
+    notices: list[Notice] = []
+    if request.format is not None:
+        request = fit_format(request, target)
     max_output = _max_output(request, target)
-    if request.plain and request.origin == target.dialect and not target.profile.system_first_only:
+    if request.plain and _passes(request, target):
         return Request(  # texts of the target's own format: nothing below would change them
             origin=request.origin,
             model=target.model,
@@ -34,12 +39,14 @@ def fit(request: Request, target: Target, seal_key: Callable[[str], str] | None 
             notices=request.notices,
             plain=True,
         )
-    notices: list[Notice] = []
     tools, choice, names = fit_tools(request, target, notices)
     turns = pair_results(request.turns)
     turns = fit_reasoning(turns, target)
     turns = fit_content(turns, request.origin, target, notices)
     turns = rename_calls(turns, request, names)
+    if request.origin != "messages" and target.takes_breakpoints():
+        turns = list(turns)
+        add_breakpoints(tools, turns, request, target)
     if target.dialect == "messages" and all(turn.role == "system" for turn in turns):
         where = "input" if request.origin == "responses" else "messages"
         raise bad_request("the conversation holds no message of a user or an assistant. add one", where)
@@ -58,7 +65,6 @@ def fit(request: Request, target: Target, seal_key: Callable[[str], str] | None 
         plain=False,
     )
     _fit_sampling(fitted, target)
-    _check_format(fitted, target)
     return fitted
 
 
@@ -92,18 +98,11 @@ def _fit_sampling(request: Request, target: Target) -> None:
         request.notices = [*request.notices, Notice("temperature", f"lowered to {ceiling}")]
 
 
-def _check_format(request: Request, target: Target) -> None:
-    """A wanted answer format that the provider cannot enforce is an error, never silently ignored."""
-    wanted = request.format
-    if wanted is None:
-        return
-    able = target.profile.response_format
-    if target.dialect == "messages" and wanted.kind == "json_object":
-        able = "none"
-    if able == "none" or (able == "json_object" and wanted.kind == "json_schema"):
-        raise KenariError(
-            "bad_request",
-            f"this model cannot be held to response_format {wanted.kind}. choose another model, or ask for JSON in words",
-            "response_format",
-            elsewhere=True,
-        )
+def _passes(request: Request, target: Target) -> bool:
+    """Whether texts only may go to this target as they are."""
+    return (
+        request.origin == target.dialect
+        and request.format is None
+        and not target.profile.system_first_only
+        and (request.origin == "messages" or not target.takes_breakpoints())
+    )

@@ -30,6 +30,12 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         flag = self.profile.prompt_cache_key
         return self.dialect == "responses" if flag is None else flag
 
+    def takes_breakpoints(self) -> bool:
+        """Whether marks are set for clients whose format has none; towards messages providers by default."""
+        flag = self.profile.cache_breakpoints
+        marks = self.profile.cache_control
+        return (self.dialect == "messages" if flag is None else flag) and marks is not False
+
     def takes_result_images(self) -> bool:
         """Whether images may stand inside tool results; not on chat by default."""
         flag = self.profile.tool_result_images

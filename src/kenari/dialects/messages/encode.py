@@ -6,7 +6,23 @@ from typing import Any
 from msgspec import Raw
 
 from kenari.core.errors import KenariError
-from kenari.core.events import Args, Close, Event, Failure, Foreign, Meter, Open, Ping, Reason, Seal, Start, Stop, Text
+from kenari.core.events import (
+    Args,
+    Close,
+    Event,
+    Failure,
+    Foreign,
+    Meter,
+    Open,
+    Ping,
+    Reason,
+    Seal,
+    Source,
+    Sources,
+    Start,
+    Stop,
+    Text,
+)
 from kenari.core.fold import Block, Reply
 from kenari.core.grammar import Serial
 from kenari.core.usage import Usage
@@ -60,6 +76,7 @@ class MessagesEncoder:
         self._serial = Serial()
         self._usage = Usage()
         self._stop: Stop | None = None
+        self._sources: Sources | None = None
         self._index = 0  # of the block that is open, or that opens next
         self._block: Open | None = None
         self._prefix = b""  # of the open block's deltas, "" until it has been written
@@ -89,12 +106,14 @@ class MessagesEncoder:
         """The stop reason with the final usage, then `message_stop` (S65, S66)."""
         opening = b"" if self.started else self._message_start()
         stop = self._stop or Stop("stop")
+        found = self._sources
         end = jsonx.encode(
             {
                 "type": "message_delta",
                 "delta": {"stop_reason": FINISH[stop.reason], "stop_sequence": stop.sequence},
-                "usage": usage_object(self._usage),
+                "usage": usage_object(self._usage, found.searches if found is not None else 0),
             }
+            | ({"sources": source_list(found.items)} if found is not None else {})
         )
         return opening + event_frame(b"message_delta", end) + _STOP
 
@@ -119,10 +138,6 @@ class MessagesEncoder:
                 self._usage = event.usage or self._usage
                 if not self.started:
                     out.append(self._message_start())
-            case Meter():
-                self._usage = event.usage
-            case Stop():
-                self._stop = event
             case Ping():
                 if self.started:
                     out.append(PING)
@@ -130,6 +145,18 @@ class MessagesEncoder:
                 self._relay(event, out)
             case Failure():
                 out.append(self.fail(event.error))
+            case _:
+                self._note(event)
+
+    def _note(self, event: Event) -> None:
+        """What is said at the end only."""
+        match event:
+            case Meter():
+                self._usage = event.usage
+            case Stop():
+                self._stop = event
+            case Sources():
+                self._sources = event
             case _:
                 pass
 
@@ -230,8 +257,14 @@ def thinking_block(text: bytes, seals: list[Seal], answer: Answer) -> dict[str, 
     return {"type": "thinking", "thinking": jsonx.quoted_raw(text), "signature": signature}
 
 
-def usage_object(usage: Usage) -> dict[str, Any]:
-    """Usage without cached tokens in the input, which are named only when there are any (U2). Unknown is 0 (F12)."""
+def source_list(sources: tuple[Source, ...]) -> list[dict[str, str]]:
+    """What a search found, as clients see it (D13)."""
+    return [{"url": source.url, "title": source.title} for source in sources]
+
+
+def usage_object(usage: Usage, searches: int = 0) -> dict[str, Any]:
+    """Usage without cached tokens in the input, which are named only when there are any (U2). Unknown is 0 (F12).
+    `searches` is how often kenari searched the web for this answer (D13)."""
     out: dict[str, Any] = {"input_tokens": usage.fresh or 0, "output_tokens": usage.output or 0}
     if usage.cache_read:
         out["cache_read_input_tokens"] = usage.cache_read
@@ -242,6 +275,8 @@ def usage_object(usage: Usage) -> dict[str, Any]:
             "ephemeral_5m_input_tokens": usage.cache_write_5m or 0,
             "ephemeral_1h_input_tokens": usage.cache_write_1h,
         }
+    if searches:
+        out["server_tool_use"] = {"web_search_requests": searches}
     return out
 
 
@@ -275,8 +310,9 @@ def encode_reply(reply: Reply, answer: Answer) -> bytes:
             "content": [block for one in reply.blocks if (block := _block(one, answer)) is not None],
             "stop_reason": FINISH[reply.stop.reason],
             "stop_sequence": reply.stop.sequence,
-            "usage": usage_object(reply.usage),
+            "usage": usage_object(reply.usage, reply.searches),
         }
+        | ({"sources": source_list(reply.sources)} if reply.searches else {})
     )
 
 

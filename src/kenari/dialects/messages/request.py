@@ -2,10 +2,11 @@
 
 from msgspec import Raw
 
-from kenari.core.request import Notice, Request, ResultPart, Tool, Turn
-from kenari.dialects.fields import Fields, read_sampling, read_stop, unknown_server_tool
+from kenari.core.request import Notice, Request, ResultPart, Served, Tool, Turn
+from kenari.dialects.fields import Fields, read_sampling, read_stop
 from kenari.dialects.messages.blocks import NAME, Content
 from kenari.dialects.messages.options import read_format, read_thinking, read_tool_choice
+from kenari.dialects.served import read_served, read_vendor_search
 from kenari.wire import jsonx
 
 SAMPLING = ("temperature", "top_p", "top_k")
@@ -40,7 +41,8 @@ def decode_request(body: bytes) -> Request:
     content = Content()
     turns = _turns(fields, content)
     notices: list[Notice] = []
-    tools, dropped = _tools(fields, content.referenced, notices)
+    served: list[Served] = []
+    tools, dropped = _tools(fields, content.referenced, notices, served)
     choice, parallel = read_tool_choice(fields)
     if choice is not None and choice.mode == "named" and choice.name in dropped:
         choice = None  # the tool is not served here, which the notice says
@@ -52,6 +54,7 @@ def decode_request(body: bytes) -> Request:
         fields=fields.members,
         stream=bool(fields.boolean("stream")),
         tools=tools,
+        served=served,
         tool_choice=choice,
         parallel=parallel,
         max_output=fields.integer("max_tokens", 1),
@@ -87,14 +90,20 @@ def _turn(raw: Raw, message: Fields, content: Content) -> Turn:
     return Turn(role, parts, raw=raw, touched=touched, param=message.path)
 
 
-def _tools(fields: Fields, referenced: set[str], notices: list[Notice]) -> tuple[list[Tool], set[str]]:
+def _tools(
+    fields: Fields, referenced: set[str], notices: list[Notice], served: list[Served]
+) -> tuple[list[Tool], set[str]]:
     """The function tools, and the names of those that are not served here."""
     tools: list[Tool] = []
     dropped: set[str] = set()
     for raw, tool in fields.children("tools"):
         kind = tool.string("type") or "custom"
         if kind.startswith("kenari:"):
-            raise unknown_server_tool(kind, tool.at("type"))
+            read_served(tool, kind, served)
+            continue
+        if kind.startswith("web_search_"):
+            read_vendor_search(tool, kind, served)
+            continue
         if kind not in ("custom", "function"):
             dropped.add(tool.string("name") or kind)
             notices.append(Notice(kind, "tools that a vendor serves itself are not forwarded"))

@@ -22,9 +22,13 @@ class ResponsesDialect:
     LOSES: frozenset[str] = frozenset({"logprobs", "stop sequence", "refusal", "blocks of reasoning in a row"})
     RELAY: Mapping[str, RelayRule] = {}
 
+    def __init__(self, formats: bool = False) -> None:
+        """`formats`: the operator lets `text.format` ask for JSON (S126 refuses it)."""
+        self._formats = formats
+
     def decode_request(self, body: bytes) -> Request:
         """A client's request."""
-        return request.decode_request(body)
+        return request.decode_request(body, self._formats)
 
     def encode_request(self, request: Request, profile: Profile) -> bytes:
         """The body for a provider."""

@@ -6,12 +6,13 @@ from typing import Any
 import msgspec
 
 from kenari.core.errors import KenariError
-from kenari.core.events import Args, Close, Event, Failure, Meter, Open, Reason, Seal, Start, Stop, Text
+from kenari.core.events import Args, Close, Event, Failure, Meter, Open, Reason, Seal, Sources, Start, Stop, Text
 from kenari.core.fold import Reply, unfold
 from kenari.core.grammar import Serial
 from kenari.core.request import CallPart
 from kenari.core.usage import Usage
 from kenari.dialects.base import Answer, Proof
+from kenari.dialects.responses.citations import annotations
 from kenari.dialects.responses.items import call_item, freeform_input, message_item, new_id, reasoning_item
 from kenari.dialects.responses.resource import Resource, error_object, status_of
 from kenari.wire import jsonx
@@ -62,6 +63,7 @@ class ResponsesEncoder:
         self._head = b""  # of its delta events, b"" for a freeform call, whose text is known at its end
         self._usage = Usage()
         self._stop: Stop | None = None
+        self._sources: Sources | None = None
 
     def encode(self, events: list[Event]) -> bytes:
         """The frames of these events."""
@@ -108,7 +110,8 @@ class ResponsesEncoder:
 
     def _finished(self) -> bytes:
         stop = self._stop or Stop("stop")
-        return self._resource.write(status_of(stop), self._output(), self._usage, stop)
+        sources = self._sources.items if self._sources is not None else None
+        return self._resource.write(status_of(stop), self._output(), self._usage, stop, sources=sources)
 
     def _output(self) -> bytes:
         return b"[" + b",".join(self._items) + b"]"
@@ -141,6 +144,8 @@ class ResponsesEncoder:
                 self._usage = event.usage or self._usage
             case Stop():
                 self._stop = event
+            case Sources():
+                self._sources = event
             case Failure():
                 return self.fail(event.error)
             case _:
@@ -256,7 +261,10 @@ class ResponsesEncoder:
         return self._about("response.output_item.done", b',"item":' + data)
 
     def _close_message(self, item: _Item) -> bytes:
-        return self._done(message_item(item.id, b"".join(item.pieces), "completed"))
+        text = b"".join(item.pieces)
+        found = self._sources
+        cited = annotations(text, found.items) if found is not None else []
+        return self._done(message_item(item.id, text, "completed", cited))
 
     def _close_reasoning(self, item: _Item) -> bytes:
         text = b"".join(item.pieces)

@@ -16,9 +16,15 @@ def new_id(kind: str, answer_id: str, index: int) -> str:
     return item_id(PREFIXES[kind], answer_id, index)
 
 
-def message_item(item: str, text: bytes, status: str) -> dict[str, Any]:
-    """A message with its one output_text part (D1, S149)."""
-    part: dict[str, Any] = {"type": "output_text", "text": jsonx.quoted_raw(text), "annotations": []}
+def message_item(
+    item: str, text: bytes, status: str, annotations: list[dict[str, Any]] | None = None
+) -> dict[str, Any]:
+    """A message with its one output_text part (D1, S149) and what it cites (D13)."""
+    part: dict[str, Any] = {
+        "type": "output_text",
+        "text": jsonx.quoted_raw(text),
+        "annotations": annotations or [],
+    }
     return {"type": "message", "id": item, "status": status, "role": "assistant", "content": [part]}
 
 

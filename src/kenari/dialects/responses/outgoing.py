@@ -8,6 +8,7 @@ from kenari.core.profile import Profile
 from kenari.core.request import (
     CallPart,
     FilePart,
+    Format,
     ImagePart,
     OpaquePart,
     Part,
@@ -61,20 +62,26 @@ def encode_request(request: Request, profile: Profile) -> bytes:
 def _text(request: Request, same: bool) -> Any:
     """`text`: the client's verbosity, or the answer's format."""
     raw = request.fields.get("text") if same else None
+    out: dict[str, Any] = {}
     if raw is not None and jsonx.kind(raw) == "object":
         verbosity = jsonx.members(raw).get("verbosity")
-        return {"verbosity": verbosity} if verbosity is not None and jsonx.kind(verbosity) == "string" else None
-    wanted = request.format
-    if wanted is None:
-        return None
+        if verbosity is not None and jsonx.kind(verbosity) == "string":
+            out["verbosity"] = verbosity
+    if request.format is not None:
+        out["format"] = _format(request.format)
+    return out or None
+
+
+def _format(wanted: Format) -> dict[str, Any]:
+    """The answer's format in this dialect's words."""
     if wanted.kind == "json_object":
-        return {"format": {"type": "json_object"}}
+        return {"type": "json_object"}
     schema: dict[str, Any] = {"type": "json_schema", "name": wanted.name, "schema": wanted.schema or {}}
     if wanted.description is not None:
         schema["description"] = jsonx.quoted_raw(wanted.description)
     if wanted.strict is not None:
         schema["strict"] = wanted.strict
-    return {"format": schema}
+    return schema
 
 
 def _input(request: Request, turns: list[Turn], same: bool) -> Any:

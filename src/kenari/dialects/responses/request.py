@@ -3,9 +3,10 @@
 from msgspec import Raw
 
 from kenari.core.errors import bad_request
-from kenari.core.request import EFFORTS, Notice, Request, TextPart, Thinking, Tool, ToolChoice, Turn
-from kenari.dialects.fields import Fields, read_sampling, unknown_server_tool
+from kenari.core.request import EFFORTS, Format, Notice, Request, Served, TextPart, Thinking, Tool, ToolChoice, Turn
+from kenari.dialects.fields import Fields, read_sampling
 from kenari.dialects.responses.history import History
+from kenari.dialects.served import read_served
 from kenari.wire import jsonx
 
 SAMPLING = ("temperature", "top_p")
@@ -13,8 +14,9 @@ MAX_CACHE_KEY = 512
 """S128, in bytes of UTF-8."""
 
 
-def decode_request(body: bytes) -> Request:
-    """The request of a Responses client. Fields that are not named here are accepted and ignored (S133)."""
+def decode_request(body: bytes, formats: bool = False) -> Request:
+    """The request of a Responses client. Fields that are not named here are accepted and ignored (S133). With `formats`
+    the operator lets JSON formats in, which S126 refuses otherwise."""
     fields = Fields(jsonx.request_fields(body))
     model = fields.require_string("model", "the id of a model (see GET /v1/models)")
     if fields.get("previous_response_id") is not None:
@@ -22,10 +24,11 @@ def decode_request(body: bytes) -> Request:
             "previous_response_id must be absent or null: nothing is kept here. send the whole conversation in input",
             "previous_response_id",
         )
-    _check_text(fields)
+    form = _format(fields, formats)
     notices: list[Notice] = []
-    tools = _read_tools(fields, notices)
-    turns = _turns(fields, tools, notices)
+    served: list[Served] = []
+    tools = _read_tools(fields, notices, served)
+    turns = _turns(fields, tools, notices, served)
     return Request(
         origin="responses",
         model=model,
@@ -33,16 +36,18 @@ def decode_request(body: bytes) -> Request:
         fields=fields.members,
         stream=fields.boolean("stream") or False,
         tools=tools,
+        served=served,
         tool_choice=_tool_choice(fields),
         max_output=fields.integer("max_output_tokens", 1),
         sampling=read_sampling(fields, SAMPLING),
         thinking=_thinking(fields),
+        format=form,
         cache_key=_cache_key(fields),
         notices=notices,
     )
 
 
-def _turns(fields: Fields, tools: list[Tool], notices: list[Notice]) -> list[Turn]:
+def _turns(fields: Fields, tools: list[Tool], notices: list[Notice], served: list[Served]) -> list[Turn]:
     turns: list[Turn] = []
     instructions = fields.escaped("instructions")
     if instructions:
@@ -63,20 +68,32 @@ def _turns(fields: Fields, tools: list[Tool], notices: list[Notice]) -> list[Tur
     for position, raw in enumerate(items):
         listing = history.add(raw, f"input[{position}]")
         if listing is not None:
-            _merge(tools, _read_tools(listing, notices))
+            _merge(tools, _read_tools(listing, notices, served))
     return turns + history.turns
 
 
-def _check_text(fields: Fields) -> None:
-    """S126: only plain text; verbosity and empty objects do not matter."""
+def _format(fields: Fields, allowed: bool) -> Format | None:
+    """S126: only plain text unless more is allowed; verbosity and empty objects do not matter."""
     text = fields.child("text")
     wanted = text.child("format") if text is not None else None
-    if wanted is not None and wanted.string("type") != "text":
+    if wanted is None or wanted.string("type") == "text":
+        return None
+    kind = wanted.string("type")
+    if not allowed:
         raise bad_request(
             'text.format must be {"type":"text"} here. for JSON output use POST /v1/chat/completions with '
             "response_format",
             "text.format",
         )
+    if kind == "json_object":
+        return Format("json_object")
+    if kind != "json_schema":
+        raise wanted.fault("type", "must be text, json_object or json_schema")
+    schema = wanted.typed("schema", "object")
+    if schema is None:
+        raise wanted.fault("schema", "is required and must be an object")
+    name = wanted.string("name") or "response"
+    return Format("json_schema", name, schema, wanted.boolean("strict"), wanted.escaped("description"))
 
 
 def _merge(tools: list[Tool], more: list[Tool]) -> None:
@@ -84,7 +101,9 @@ def _merge(tools: list[Tool], more: list[Tool]) -> None:
     tools += [tool for tool in more if (tool.namespace, tool.name) not in known]
 
 
-def _read_tools(fields: Fields, notices: list[Notice], namespace: str | None = None) -> list[Tool]:
+def _read_tools(
+    fields: Fields, notices: list[Notice], served: list[Served], namespace: str | None = None
+) -> list[Tool]:
     """Function tools, those in containers too (D18); other kinds are dropped by name (S117)."""
     tools: list[Tool] = []
     for raw, tool in fields.children("tools"):
@@ -93,15 +112,16 @@ def _read_tools(fields: Fields, notices: list[Notice], namespace: str | None = N
             case "function":
                 tools.append(_function(tool, raw, namespace))
             case "namespace" if namespace is None:
-                tools += _read_tools(tool, notices, tool.require_string("name", "the container's name"))
+                tools += _read_tools(tool, notices, served, tool.require_string("name", "the container's name"))
             case "custom" if name := _name(tool):
                 tools.append(Tool(name, tool.escaped("description"), namespace=namespace, custom=True))
             case None:
                 raise tool.fault("type", "is required")
             case _:
                 if kind.startswith("kenari:"):
-                    raise unknown_server_tool(kind, tool.at("type"))
-                notices.append(Notice(kind[:64], "a tool of a kind that is not served here"))
+                    read_served(tool, kind, served)
+                else:
+                    notices.append(Notice(kind[:64], "a tool of a kind that is not served here"))
     return tools
 
 

@@ -5,8 +5,8 @@ from typing import Any
 from msgspec import Raw
 
 from kenari.core.errors import KenariError
-from kenari.core.events import Stop
-from kenari.core.request import Request, Tool
+from kenari.core.events import Source, Stop
+from kenari.core.request import Format, Request, Tool
 from kenari.core.usage import Usage
 from kenari.dialects.base import Answer
 from kenari.wire import jsonx
@@ -23,9 +23,16 @@ class Resource:
         self._rest = jsonx.encode(_fixed(answer.request))[1:]
 
     def write(
-        self, status: str, output: bytes, usage: Usage | None = None, stop: Stop | None = None, error: Raw | None = None
+        self,
+        status: str,
+        output: bytes,
+        usage: Usage | None = None,
+        stop: Stop | None = None,
+        error: Raw | None = None,
+        sources: tuple[Source, ...] | None = None,
     ) -> bytes:
-        """The object. `output` is the JSON array of items; a finished response has usage and no error."""
+        """The object. `output` is the JSON array of items; a finished response has usage and no error. `sources` is
+        what kenari searched for it, None when it did not (D13)."""
         done = b"%d" % int(self._now()) if status in ("completed", "incomplete") else b"null"
         details = b"null"
         if status == "incomplete" and stop is not None:
@@ -41,6 +48,7 @@ class Resource:
                 b',"usage":' + (jsonx.encode(usage_object(usage)) if usage is not None else b"null"),
                 b',"error":' + (bytes(error) if error is not None else b"null"),
                 b',"incomplete_details":' + details,
+                b',"sources":' + jsonx.encode(sources) if sources is not None else b"",
                 b",",
                 self._rest,
             )
@@ -79,7 +87,7 @@ def _fixed(request: Request) -> dict[str, Any]:
         "tool_choice": _choice(request),
         "parallel_tool_calls": True,
         "truncation": "disabled",
-        "text": {"format": {"type": "text"}},
+        "text": {"format": _form(request.format)},
         "reasoning": {"effort": _shown(effort), "summary": None},
         "temperature": request.sampling.get("temperature", Raw(b"1.0")),
         "top_p": request.sampling.get("top_p", Raw(b"1.0")),
@@ -101,6 +109,20 @@ def _fixed(request: Request) -> dict[str, Any]:
 def _shown(effort: str | None) -> str | None:
     """The specification's nearest word for an effort that it does not list."""
     return {"minimal": "low", "max": "xhigh"}.get(effort or "", effort)
+
+
+def _form(wanted: Format | None) -> dict[str, Any]:
+    if wanted is None:
+        return {"type": "text"}
+    if wanted.kind == "json_object":
+        return {"type": "json_object"}
+    return {
+        "type": "json_schema",
+        "name": wanted.name,
+        "description": jsonx.quoted_raw(wanted.description) if wanted.description is not None else None,
+        "schema": wanted.schema,
+        "strict": wanted.strict,
+    }
 
 
 def _text(raw: Raw | None) -> Raw | None:

@@ -1,0 +1,143 @@
+"""A request's server tools: put beside the client's own, and run when the model calls them (S116, D9, D13, D19)."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from kenari.core.errors import bad_request
+from kenari.core.events import Source
+from kenari.core.ports import Leg
+from kenari.core.request import CallPart, Notice, Request, ResultPart, Served, TextPart, Tool
+from kenari.core.usage import Usage
+from kenari.gateway.legs import result_text
+from kenari.tools.base import ServerTool, ToolError, cut_to_tokens
+from kenari.wire import jsonx
+
+_log = logging.getLogger("kenari.gateway")
+
+MAX_AT_ONCE = 8
+"""Runs of one turn that go on at the same time; a turn that calls more gets an error for the rest."""
+MAX_SOURCES = 100
+_NO_SEARCH = "no search backend is configured on this server. remove the tool, or ask the operator to set [search]"
+_OFF = "this tool is switched off on this server. remove it"
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A server tool as this request asks for it."""
+
+    tool: ServerTool
+    served: Served
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What became of one call: a part for the model, and a leg of the bill when it ran."""
+
+    part: ResultPart
+    leg: Leg | None
+    sources: tuple[Source, ...] = ()
+    searches: int = 0
+
+
+class Toolbox:
+    """The server tools of one request, by the name that the model calls. Counts uses and collects sources."""
+
+    def __init__(self, entries: dict[str, Entry], seconds: float, tokens: int) -> None:
+        self.entries = entries
+        self.sources: tuple[Source, ...] = ()
+        self.searches = 0
+        self._seconds, self._tokens = seconds, tokens
+        self._uses: dict[str, int] = {}
+
+    async def run(self, calls: list[CallPart]) -> list[Result]:
+        """All calls of a turn at once, results in their order. Never raises for a tool's failure: the model hears of it."""
+        results = await asyncio.gather(*(self._one(at, call) for at, call in enumerate(calls)))
+        for result in results:
+            self.searches += result.searches
+            known = {source.url for source in self.sources}
+            fresh = tuple(source for source in result.sources if source.url not in known)
+            self.sources = (self.sources + fresh)[:MAX_SOURCES]
+        return list(results)
+
+    async def _one(self, at: int, call: CallPart) -> Result:
+        entry = self.entries[call.name]
+        if at >= MAX_AT_ONCE:
+            return _failed(call, f"at most {MAX_AT_ONCE} tools run at once. call again with fewer")
+        used = self._uses.get(call.name, 0)
+        if entry.served.max_uses is not None and used >= entry.served.max_uses:
+            return _failed(call, "this tool may not be used again for this answer. answer with what you have")
+        self._uses[call.name] = used + 1
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            async with asyncio.timeout(self._seconds):
+                outcome = await entry.tool.run(_arguments(call), entry.served)
+        except ToolError as error:
+            return _failed(call, error.message)
+        except TimeoutError:
+            return _failed(call, f"the tool took longer than {self._seconds:g} s and was stopped")
+        except Exception as fault:  # noqa: BLE001 - a fault of a tool is the model's news, not the client's end
+            _log.error("%s in the server tool %s", type(fault).__name__, entry.tool.kind)
+            return _failed(call, "the tool failed. answer without it")
+        text, cut = cut_to_tokens(outcome.text, self._tokens)
+        if cut:
+            text += "\n[the rest was left out]"
+        leg = Leg(entry.tool.kind, Usage(), "ok", (loop.time() - began) * 1000, fee=outcome.fee)
+        part = ResultPart(call.call_id, [TextPart(result_text(text))])
+        return Result(part, leg, outcome.sources, outcome.searches)
+
+
+def equip(request: Request, tools: Mapping[str, ServerTool]) -> tuple[Request, dict[str, Entry]]:
+    """The request with its server tools among the tools that the model sees, and those tools by that name.
+
+    Raises the 400 of a tool that is not served here; a vendor's tool that ours would stand in for is left out (D19).
+    """
+    taken = {tool.name for tool in request.tools}
+    entries: dict[str, Entry] = {}
+    more: list[Tool] = []
+    notices: list[Notice] = []
+    for served in request.served:
+        tool = tools.get(served.kind)
+        if tool is None and served.vendor:
+            notices.append(Notice(served.vendor, "no search backend is configured"))
+            continue
+        if tool is None:
+            why = _NO_SEARCH if served.kind == "kenari:web_search" else _OFF
+            raise bad_request(f"{served.kind}: {why}", served.param)
+        name = served.name or tool.name
+        while name in taken:
+            name = f"kenari_{name}"
+        taken.add(name)
+        entries[name] = Entry(tool, served)
+        more.append(Tool(name, jsonx.escape(tool.description), Raw(tool.schema)))
+    choice = request.tool_choice
+    gone = {served.name for served in request.served if served.vendor} - taken
+    if choice is not None and choice.mode == "named" and choice.name in gone:
+        choice = None
+    equipped = msgspec.structs.replace(
+        request,
+        tools=[*request.tools, *more],
+        served=[],
+        tool_choice=choice,
+        notices=[*request.notices, *notices],
+    )
+    return equipped, entries
+
+
+def _arguments(call: CallPart) -> dict[str, Any]:
+    """The arguments of a call. Raises ToolError for what is no JSON object."""
+    try:
+        value = jsonx.value(jsonx.unescape(call.arguments).encode("utf-8", "replace"))
+    except jsonx.Malformed:
+        raise ToolError("the arguments are not valid JSON. call the tool again with a JSON object") from None
+    if not isinstance(value, dict):
+        raise ToolError("the arguments must be a JSON object. call the tool again with one")
+    return value  # pyright: ignore[reportUnknownVariableType]
+
+
+def _failed(call: CallPart, message: str) -> Result:
+    part = ResultPart(call.call_id, [TextPart(result_text(message))], is_error=True)
+    return Result(part, None)
