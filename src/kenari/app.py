@@ -2,30 +2,38 @@
 
 import asyncio
 import gc
+import hashlib
 import logging
 import secrets
-import signal
+import socket
 import sys
 import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from kenari.catalog.models import Catalog, Model, TargetRef
-from kenari.config import Config, ServerSettings
+from kenari.config import Config, ConfigError, ServerSettings
 from kenari.core.ids import Envelopes, derive_key
+from kenari.core.ports import Upstream
 from kenari.demo.server import DemoModel, start_demo
 from kenari.demo.welcome import welcome
 from kenari.doors.edge import Edge
 from kenari.doors.limits import EdgeLimits
-from kenari.doors.listeners import listen, server_context
+from kenari.doors.listeners import listen, listen_on, server_context
 from kenari.doors.public import PublicDoor
 from kenari.gateway.serve import Gateway
 from kenari.gateway.services import Services
 from kenari.gateway.ticker import Ticker
 from kenari.keeper.books import LogBooks
+from kenari.keeper.callers import pack
 from kenari.keeper.secrets import first_key, root_secret
+from kenari.keeper.unlimited import NoLimits
+from kenari.keeper.words import KeySet, KnownSecret
 from kenari.keys.bootstrap import OPERATOR, BootstrapKeys
+from kenari.node import Kept, Read, Reload, Signals, WorkersNode
 from kenari.providers.base import Provider
 from kenari.upstream.http import HttpUpstream
 from kenari.upstream.scripted import ScriptedUpstream
@@ -36,17 +44,18 @@ except ImportError:  # a platform without uvloop: the stock loop serves too, slo
     from asyncio import new_event_loop
 
 _log = logging.getLogger("kenari")
+LOOP = new_event_loop
 DEMO_MODEL = "smollm2-135m:free"
 
 
-def run(config: Config, demo: bool = False) -> int:
-    """Serve until SIGTERM or SIGINT; the exit status."""
+def run(config: Config, demo: bool = False, read: Read | None = None) -> int:
+    """Serve until SIGTERM or SIGINT; the exit status. `read` reads the configuration again, for a reload."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(_serve(config, demo))
+    with asyncio.Runner(loop_factory=LOOP) as runner:
+        return runner.run(_serve(config, demo, read or (lambda: config)))
 
 
-async def _serve(config: Config, demo: bool) -> int:
+async def _serve(config: Config, demo: bool, read: Read) -> int:
     model: DemoModel | None = None
     if demo:
         started = await start_demo(_say)
@@ -54,15 +63,61 @@ async def _serve(config: Config, demo: bool) -> int:
             _say(f"the real demo model is not available here: {started}. the scripted one is served instead")
         else:
             model = started
-            config = with_demo(config, model.base_url, model.model_name)
+            add = partial(with_demo, base_url=model.base_url, name=model.model_name)
+            config, read = add(config), partial(_with, add, read)
     try:
-        return await Server(config).run()
+        return await serve_node(config, read)
     except OSError as error:
         _say(f"kenari cannot start: {error.strerror or error}")
         return 1
     finally:
         if model is not None:
             await model.stop()
+
+
+def _with(add: Callable[[Config], Config], read: Read) -> Config:
+    return add(read())
+
+
+async def serve_node(config: Config, read: Read) -> int:
+    """One node, of one process or of several; the exit status. Raises OSError."""
+    loop = asyncio.get_running_loop()
+    folder = store_folder(config.store_url)
+    root = root_secret(config.secret, folder, secrets.token_bytes(32))
+    key, made = first_key(config.bootstrap_key, folder, secrets.token_bytes(32))
+    books = LogBooks(config.server.log, time.time, loop.call_later)
+    kept = Kept(
+        books=books,
+        limits=NoLimits(),
+        keys=BootstrapKeys({key: OPERATOR}),
+        envelopes=derive_key(root, "envelopes"),
+        cache=derive_key(root, "cache keys"),
+    )
+    greet = partial(_welcome, config, key if made else None)
+    try:
+        if config.server.workers == 1:
+            return await serve_alone(config, kept, read, greet)
+        pushed = KeySet(0, [KnownSecret(hashlib.sha256(key.encode()).digest(), pack(OPERATOR), None)])
+        return await WorkersNode(config, kept, read, lambda: pushed, check_tls).run(greet)
+    finally:
+        books.flush()
+
+
+async def serve_alone(config: Config, kept: Kept, read: Read, greet: Callable[[str], None]) -> int:
+    """A node of one process: listen, serve, drain, end."""
+    server = Server(config, kept)
+
+    async def use(config: Config) -> None:
+        check_tls(config)
+        server.apply(config)
+
+    signals = Signals(server.end, Reload(config, read, use).begin)
+    settle_memory()
+    greet(await server.listen())
+    await signals.stop.wait()
+    await server.drain()
+    await server.close()
+    return 0
 
 
 def with_demo(config: Config, base_url: str, name: str) -> Config:
@@ -82,72 +137,108 @@ def with_demo(config: Config, base_url: str, name: str) -> Config:
 
 
 class Server:
-    """One process of kenari: every room, put together."""
+    """The serving part of a process: the rooms that a client's request passes, put together.
 
-    def __init__(self, config: Config) -> None:
-        self._config = config
-        settings = config.server
-        loop = asyncio.get_running_loop()
-        folder = store_folder(config.store_url)
-        root = root_secret(config.secret, folder, secrets.token_bytes(32))
-        self._key, self._key_made = first_key(config.bootstrap_key, folder, secrets.token_bytes(32))
-        self._books = LogBooks(settings.log, time.time, loop.call_later)
-        self._ticker = Ticker(loop, tick_seconds(config))
+    The configuration is an immutable snapshot: a request that has begun keeps the gateway it began with.
+    """
+
+    def __init__(self, config: Config, kept: Kept) -> None:
+        self._config, self._kept = config, kept
+        self._ticker = Ticker(asyncio.get_running_loop(), tick_seconds(config))
         self._http = HttpUpstream()
-        keys = BootstrapKeys({self._key: OPERATOR})
+        self._upstreams: dict[str, Upstream] = {
+            "http": self._http,
+            "https": self._http,
+            "scripted": ScriptedUpstream(),
+        }
+        self._draining = False
+        settings = config.server
+        self._tls = server_context(settings.tls_cert, settings.tls_key) if settings.tls_cert else None
+        door = self._door(config)
+        self._edge = Edge(door.serve, door.refuse, edge_limits(settings))
+
+    def apply(self, config: Config) -> None:
+        """Serve new requests by this configuration. Raises OSError when its certificate cannot be had."""
+        settings = config.server
+        if self._tls is not None:
+            self._tls.load_cert_chain(settings.tls_cert, settings.tls_key)
+        door = self._door(config)
+        self._edge.serve, self._edge.refuse = door.serve, door.refuse
+        self._edge.limits = edge_limits(settings)
+        self._ticker.interval = tick_seconds(config)
+        self._config = config
+
+    async def listen(self) -> str:
+        """Listen on the configured address; the address that clients can use. Raises OSError."""
+        return await listen(self._edge, self._config.server.listen, self._tls)
+
+    async def listen_on(self, sockets: Sequence[socket.socket]) -> None:
+        """Listen on inherited sockets."""
+        await listen_on(self._edge, sockets, self._tls)
+
+    async def drain(self) -> None:
+        """Take nothing new; wait for the requests in flight, at most for `drain`, then break them off."""
+        self._draining = True
+        self._edge.drain()
+        if not await self._edge.wait_closed(self._config.server.drain):
+            _log.warning("some requests did not end within drain and were broken off")
+        self._edge.close()
+
+    def end(self) -> None:
+        """Break off what is in flight."""
+        self._edge.close()
+
+    async def close(self) -> None:
+        """Give back what it had, after `drain`."""
+        await asyncio.sleep(0)  # what was broken off leaves its lines
+        self._ticker.close()
+        self._http.close()
+
+    def _door(self, config: Config) -> PublicDoor:
+        """All that depends on the configuration."""
+        kept, settings = self._kept, config.server
         catalog = Catalog(config.models, {name: route.models for name, route in config.routes.items()})
         services = Services(
             catalog=catalog,
             providers=config.providers,
-            keys=keys,
-            books=self._books,
-            upstreams={"http": self._http, "https": self._http, "scripted": ScriptedUpstream()},
+            keys=kept.keys,
+            books=kept.books,
+            upstreams=self._upstreams,
             ticker=self._ticker,
-            envelopes=Envelopes(derive_key(root, "envelopes")),
-            cache_key=derive_key(root, "cache keys"),
+            envelopes=Envelopes(kept.envelopes),
+            cache_key=kept.cache,
             keepalive=settings.keepalive,
             noop_after=settings.noop_after,
         )
-        gateway = Gateway(services)
-        self._draining = False
-        door = PublicDoor(gateway, keys, catalog, settings.cors_origins, lambda: not self._draining)
-        limits = EdgeLimits(max_body=settings.max_body, trusted_proxies=settings.trusted_proxies)
-        self._edge = Edge(door.serve, door.refuse, limits)
+        return PublicDoor(Gateway(services), kept.keys, catalog, settings.cors_origins, lambda: not self._draining)
 
-    async def run(self) -> int:
-        """Listen, serve, drain, end."""
-        settings = self._config.server
-        stop = asyncio.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, self._signalled, stop)
-        tls = server_context(settings.tls_cert, settings.tls_key) if settings.tls_cert else None
-        gc.freeze()  # what is here now stays: the collector need not look at it again
-        gc.set_threshold(50_000, 20, 50)  # requests leave few cycles; collecting after each 700 objects only costs
-        address = await listen(self._edge, settings.listen, tls)
-        self._welcome(settings, address)
-        await stop.wait()
-        self._draining = True
-        self._edge.drain()
-        if not await self._edge.wait_closed(settings.drain):
-            _log.warning("some requests did not end within drain and were broken off")
-        self._edge.close()
-        await asyncio.sleep(0)  # what was broken off leaves its lines
-        self._ticker.close()
-        self._http.close()
-        self._books.flush()
-        return 0
 
-    def _signalled(self, stop: asyncio.Event) -> None:
-        """The first signal drains, the second one ends at once."""
-        if stop.is_set():
-            self._edge.close()
-        stop.set()
+def edge_limits(settings: ServerSettings) -> EdgeLimits:
+    """What clients may use of the inbound end."""
+    return EdgeLimits(max_body=settings.max_body, trusted_proxies=settings.trusted_proxies)
 
-    def _welcome(self, settings: ServerSettings, address: str) -> None:
-        """Tell the person at the terminal where kenari is; the key only when it was made now (F11)."""
-        scheme = "https" if settings.tls_cert else "http"
-        base = address if address.startswith("unix:") else f"{scheme}://{address}"
-        _say(welcome(base, self._key if self._key_made else None, list(self._config.models)).rstrip("\n"))
+
+def check_tls(config: Config) -> None:
+    """Raises ConfigError when the certificate of a configuration cannot be used."""
+    settings = config.server
+    try:
+        if settings.tls_cert:
+            server_context(settings.tls_cert, settings.tls_key)
+    except OSError as error:  # ssl.SSLError is one
+        raise ConfigError([("server.tls", f"cannot be used: {error.strerror or error}")]) from None
+
+
+def settle_memory() -> None:
+    """Spare the collector what it need not look at: what is here now stays, and requests leave few cycles."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)  # collecting after each 700 objects only costs
+
+
+def _welcome(config: Config, key: str | None, address: str) -> None:
+    """Tell the person at the terminal where kenari is; the key only when it was made now (F11)."""
+    scheme = "https" if config.server.tls_cert else "http"
+    base = address if address.startswith("unix:") else f"{scheme}://{address}"
+    _say(welcome(base, key, list(config.models)).rstrip("\n"))
 
 
 def store_folder(url: str) -> Path:

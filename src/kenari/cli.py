@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from kenari.app import run
@@ -15,8 +16,9 @@ from kenari.providers.base import VERSION
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the exit status."""
     options = parser().parse_args(argv)
+    read = partial(load_config, options.config, os.environ, Path.cwd())
     try:
-        config = load_config(options.config, os.environ, Path.cwd())
+        config = read()
     except ConfigError as error:
         for path, message in error.faults:
             print(f"{path}: {message}", file=sys.stderr)
@@ -27,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"note: {note}", file=sys.stderr)
         print("the configuration is fine", file=sys.stderr)
         return 0
-    return run(config, demo=options.demo)
+    return run(config, demo=options.demo, read=read)
 
 
 def parser() -> argparse.ArgumentParser:

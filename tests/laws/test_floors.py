@@ -19,8 +19,10 @@ FLOORS = {
     "keeper": 5,
     "demo": 5,
     "config": 5,
-    "app": 6,
-    "cli": 7,
+    "node": 6,
+    "app": 7,
+    "worker": 8,
+    "cli": 8,
 }
 FILES = sorted(ROOT.rglob("*.py"))
 PURE = ("core", "wire", "dialects", "providers", "catalog")

@@ -9,7 +9,16 @@ _KEY_ENV = {row.base_url: row.key_env for row in ROWS.values() if row.key_env}
 
 def notes_on(config: Config) -> tuple[str, ...]:
     """The notes, in the order of the configuration."""
-    return (*_on_providers(config), *_on_models(config), *_without_effect(config))
+    return (*_on_workers(config.server), *_on_providers(config), *_on_models(config), *_without_effect(config))
+
+
+def _on_workers(server: ServerSettings) -> list[str]:
+    """What more than one process means."""
+    if server.workers == 1:
+        return []
+    return [
+        f"server.workers: {server.workers} processes serve; one more keeps the books, keys and limits of all of them"
+    ]
 
 
 def _on_providers(config: Config) -> list[str]:
