@@ -48,14 +48,14 @@ LOOP = new_event_loop
 DEMO_MODEL = "smollm2-135m:free"
 
 
-def run(config: Config, demo: bool = False, read: Read | None = None) -> int:
+def run(config: Config, read: Read, demo: bool = False) -> int:
     """Serve until SIGTERM or SIGINT; the exit status. `read` reads the configuration again, for a reload."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     with asyncio.Runner(loop_factory=LOOP) as runner:
-        return runner.run(_serve(config, demo, read or (lambda: config)))
+        return runner.run(_serve(config, read, demo))
 
 
-async def _serve(config: Config, demo: bool, read: Read) -> int:
+async def _serve(config: Config, read: Read, demo: bool) -> int:
     model: DemoModel | None = None
     if demo:
         started = await start_demo(_say)

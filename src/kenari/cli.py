@@ -1,35 +1,29 @@
-"""The command `kenari`."""
+"""The command `kenari`. Each group of commands has a file of its own in `commands`."""
 
 import argparse
 import os
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
-from kenari.app import run
+from kenari.commands import serve
 from kenari.config import ConfigError, load_config
-from kenari.config.show import show_config
 from kenari.providers.base import VERSION
+
+GROUPS = (serve,)
+"""The files of commands, in the order in which the help shows them."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the exit status."""
     options = parser().parse_args(argv)
-    read = partial(load_config, options.config, os.environ, Path.cwd())
     try:
-        config = read()
+        config = load_config(options.config, os.environ, Path.cwd())
     except ConfigError as error:
         for path, message in error.faults:
             print(f"{path}: {message}", file=sys.stderr)
         return 1
-    if options.command == "check":
-        sys.stdout.write(show_config(config))
-        for note in config.notes:
-            print(f"note: {note}", file=sys.stderr)
-        print("the configuration is fine", file=sys.stderr)
-        return 0
-    return run(config, demo=options.demo, read=read)
+    return options.run(options, config)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -37,11 +31,8 @@ def parser() -> argparse.ArgumentParser:
     words = argparse.ArgumentParser(prog="kenari", description="One HTTP API in front of any language model.")
     words.add_argument("--version", action="version", version=f"kenari {VERSION}")
     commands = words.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    serve = commands.add_parser("serve", help="serve the API")
-    check = commands.add_parser("check", help="print the effective configuration, or every fault with its path")
-    for command in (serve, check):
-        command.add_argument("--config", metavar="FILE", help="default: kenari.toml here, else a built-in model")
-    serve.add_argument("--demo", action="store_true", help="also serve a small real model (fetched the first time)")
+    for group in GROUPS:
+        group.add(commands)
     return words
 
 

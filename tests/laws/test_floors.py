@@ -14,6 +14,8 @@ FLOORS = {
     "upstream": 3,
     "catalog": 3,
     "keys": 3,
+    "store": 3,
+    "ledger": 3,
     "gateway": 4,
     "doors": 5,
     "keeper": 5,
@@ -22,7 +24,8 @@ FLOORS = {
     "node": 6,
     "app": 7,
     "worker": 8,
-    "cli": 8,
+    "commands": 8,
+    "cli": 9,
 }
 FILES = sorted(ROOT.rglob("*.py"))
 PURE = ("core", "wire", "dialects", "providers", "catalog")

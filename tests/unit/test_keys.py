@@ -10,7 +10,8 @@ from kenari.core.caller import Caller
 from kenari.core.errors import KenariError
 from kenari.core.ids import cache_key, derive_key
 from kenari.keeper.secrets import first_key, load_or_make, root_secret
-from kenari.keys.bootstrap import OPERATOR, BootstrapKeys, identify
+from kenari.keys.bootstrap import OPERATOR, BootstrapKeys
+from kenari.keys.identify import identify
 from kenari.keys.secrets import ALPHABET, checksum, make_key, well_formed
 
 OTHER = Caller(account="other", key="k2")

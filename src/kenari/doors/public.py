@@ -11,7 +11,7 @@ from kenari.dialects.base import Dialect
 from kenari.dialects.registry import BY_PATH, DIALECTS
 from kenari.gateway.heads import JSON, answer_error, id_lines
 from kenari.gateway.serve import Gateway
-from kenari.keys.bootstrap import identify
+from kenari.keys.identify import identify
 
 _log = logging.getLogger("kenari.public")
 

@@ -16,7 +16,7 @@ from kenari.gateway.heads import JSON, answer_error, id_lines
 from kenari.gateway.plan import Candidate, Plan, make_plan
 from kenari.gateway.run import Run, Wanted
 from kenari.gateway.services import Services
-from kenari.keys.bootstrap import identify
+from kenari.keys.identify import identify
 
 _log = logging.getLogger("kenari.gateway")
 

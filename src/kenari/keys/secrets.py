@@ -1,6 +1,7 @@
 """The form of `kn-` keys: 43 letters of base62 and 6 of checksum (A1)."""
 
 import hashlib
+import hmac
 import string
 
 ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase
@@ -24,6 +25,11 @@ def well_formed(key: str) -> bool:
     """Whether a key has the right form and checksum."""
     body, check = key[len(PREFIX) : len(PREFIX) + BODY], key[len(PREFIX) + BODY :]
     return key.startswith(PREFIX) and len(body) == BODY and check == checksum(body)
+
+
+def fingerprint(key: bytes, secret: bytes) -> bytes:
+    """The HMAC-SHA-256 of a secret, all that is ever stored of it. `key` is derived from the root secret (F10)."""
+    return hmac.digest(key, secret, "sha256")
 
 
 def _base62(number: int, length: int) -> str:

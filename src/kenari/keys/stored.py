@@ -1,0 +1,61 @@
+"""Keys that are kept in a store, verified in memory: a snapshot that is swapped whole when the store has changed.
+
+The hot path is one HMAC and one look-up. Nothing here knows where the snapshot comes from: the keeper loads it, and
+replaces it within two seconds of any change.
+"""
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from kenari.core.caller import Caller
+from kenari.core.ports import Keys
+from kenari.keys.secrets import fingerprint, well_formed
+
+
+class Secret(msgspec.Struct, frozen=True):
+    """One live secret of a key: its HMAC, who is behind it, and when this secret (not the key) ends, in Unix seconds.
+
+    A key has two of them while it is rotated.
+    """
+
+    digest: bytes
+    caller: Caller
+    expires_at: float | None = None
+
+
+class StoredKeys:
+    """Verifies secrets against the newest snapshot. `hmac_key` is derived from the root secret for "keys" (F10), `now`
+    is the time in Unix seconds, `beside` knows further keys (the bootstrap key)."""
+
+    def __init__(self, hmac_key: bytes, now: Callable[[], float], beside: Keys) -> None:
+        self._hmac_key, self._now, self._beside = hmac_key, now, beside
+        self._secrets: dict[bytes, Secret] = {}
+        self.sequence = -1
+        """The store's sequence number of the snapshot that is in force; -1 before the first."""
+
+    def __len__(self) -> int:
+        """How many secrets are known."""
+        return len(self._secrets)
+
+    def replace(self, sequence: int, secrets: Iterable[Secret]) -> None:
+        """From now on exactly these secrets are valid. An older snapshot than the one in force changes nothing."""
+        if sequence < self.sequence:
+            return
+        self._secrets = {secret.digest: secret for secret in secrets}
+        self.sequence = sequence
+
+    def verify(self, secret: bytes) -> Caller | None:
+        """The caller behind a secret; None when it is unknown, revoked or has expired."""
+        beside = self._beside.verify(secret)
+        if beside is not None:
+            return beside
+        if not (secret.isascii() and well_formed(secret.decode())):
+            return None
+        found = self._secrets.get(fingerprint(self._hmac_key, secret))
+        if found is None:
+            return None
+        ends = (found.expires_at, found.caller.expires_at)
+        if any(end is not None and self._now() >= end for end in ends):
+            return None
+        return found.caller
