@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import hashlib
 import logging
 import secrets
 import socket
@@ -28,12 +27,11 @@ from kenari.gateway.serve import Gateway
 from kenari.gateway.services import Services
 from kenari.gateway.ticker import Ticker
 from kenari.keeper.books import LogBooks
-from kenari.keeper.callers import pack
 from kenari.keeper.secrets import first_key, root_secret
-from kenari.keeper.unlimited import NoLimits
-from kenari.keeper.words import KeySet, KnownSecret
 from kenari.keys.bootstrap import OPERATOR, BootstrapKeys
-from kenari.node import Kept, Read, Reload, Signals, WorkersNode
+from kenari.keys.memory import MemoryLimits
+from kenari.keys.stored import StoredKeys
+from kenari.node import Callers, Derived, Kept, Read, Reload, Signals, WorkersNode
 from kenari.providers.base import Provider
 from kenari.upstream.http import HttpUpstream
 from kenari.upstream.scripted import ScriptedUpstream
@@ -86,19 +84,22 @@ async def serve_node(config: Config, read: Read) -> int:
     root = root_secret(config.secret, folder, secrets.token_bytes(32))
     key, made = first_key(config.bootstrap_key, folder, secrets.token_bytes(32))
     books = LogBooks(config.server.log, time.time, loop.call_later)
+    derived = Derived(
+        envelopes=derive_key(root, "envelopes"), cache=derive_key(root, "cache keys"), hmac=derive_key(root, "keys")
+    )
+    keys = StoredKeys(derived.hmac, time.time, BootstrapKeys({key: OPERATOR}))
     kept = Kept(
         books=books,
-        limits=NoLimits(),
-        keys=BootstrapKeys({key: OPERATOR}),
-        envelopes=derive_key(root, "envelopes"),
-        cache=derive_key(root, "cache keys"),
+        limits=MemoryLimits(loop.time),
+        keys=keys,
+        derived=derived,
     )
     greet = partial(_welcome, config, key if made else None)
     try:
         if config.server.workers == 1:
             return await serve_alone(config, kept, read, greet)
-        pushed = KeySet(0, [KnownSecret(hashlib.sha256(key.encode()).digest(), pack(OPERATOR), None)])
-        return await WorkersNode(config, kept, read, lambda: pushed, check_tls).run(greet)
+        callers = Callers(bootstrap=key, stored=keys)
+        return await WorkersNode(config, kept, callers, read, check_tls).run(greet)
     finally:
         books.flush()
 
@@ -205,8 +206,8 @@ class Server:
             books=kept.books,
             upstreams=self._upstreams,
             ticker=self._ticker,
-            envelopes=Envelopes(kept.envelopes),
-            cache_key=kept.cache,
+            envelopes=Envelopes(kept.derived.envelopes),
+            cache_key=kept.derived.cache,
             keepalive=settings.keepalive,
             noop_after=settings.noop_after,
         )

@@ -15,10 +15,11 @@ from kenari.config import Config, ConfigError
 from kenari.config.reload import merge
 from kenari.core.ports import Books, Keys, Limits
 from kenari.doors.listeners import SharedAddress
-from kenari.keeper.callers import UnpackedCallers
+from kenari.keeper.callers import UnpackedCallers, key_set
 from kenari.keeper.session import Report, Session
 from kenari.keeper.supervisor import Plan, Supervisor, WorkerStatus
 from kenari.keeper.words import Configure, KeySet, Setup, Word
+from kenari.keys.stored import StoredKeys
 
 _log = logging.getLogger("kenari")
 
@@ -28,21 +29,36 @@ Read: TypeAlias = Callable[[], Config]
 """Reads the configuration again. Raises ConfigError."""
 APPLY_SECONDS = 10.0
 """How long workers may take to follow a new configuration."""
+KEYS_SECONDS = 0.25
+"""How often is looked whether keys have changed; the keeper itself looks once a second, and two is the promise."""
 END_SECONDS = 3.0
 """How long workers may take to leave beyond what they were given."""
 _OURS = ("KENARI_SECRET", "KENARI_ADMIN_TOKEN", "KENARI_BOOTSTRAP_KEY")
 """Variables that only the keeper needs; workers do not inherit them."""
 
 
+class Derived(msgspec.Struct, frozen=True, kw_only=True):
+    """Keys derived from the root secret (F10): for envelopes of proofs, for cache keys, for the HMAC of `kn-` keys."""
+
+    envelopes: bytes
+    cache: bytes
+    hmac: bytes
+
+
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node has once, as its serving part reaches it. `envelopes` and `cache` are keys derived from the root
-    secret (F10)."""
+    """What a node has once, as its serving part reaches it."""
 
     books: Books
     limits: Limits
     keys: Keys
-    envelopes: bytes
-    cache: bytes
+    derived: Derived
+
+
+class Callers(msgspec.Struct, frozen=True, kw_only=True):
+    """Who may call, as the workers are told: the bootstrap key and the keys of the store."""
+
+    bootstrap: str
+    stored: StoredKeys
 
 
 class Reload:
@@ -116,11 +132,12 @@ class WorkersNode:
         self,
         config: Config,
         kept: Kept,
+        callers: Callers,
         read: Read,
-        keys: Callable[[], KeySet],
         check: Callable[[Config], None],
     ) -> None:
-        self._kept, self._keys, self._check = kept, keys, check
+        self._kept, self._who, self._check = kept, callers, check
+        self._pushed = callers.stored.sequence
         self._version = 1
         self._callers = UnpackedCallers()
         self._address = SharedAddress(config.server.listen)
@@ -143,6 +160,7 @@ class WorkersNode:
         supervisor = self._supervisor
         stop = asyncio.ensure_future(self._signals.stop.wait())
         start = asyncio.ensure_future(supervisor.start())
+        push = asyncio.ensure_future(self._push_keys())
         try:
             await asyncio.wait((start, stop), return_when=asyncio.FIRST_COMPLETED)
             if start.done() and start.result():
@@ -150,11 +168,12 @@ class WorkersNode:
                 await stop
         finally:
             stop.cancel()
+            push.cancel()
             self._address.close()
             supervisor.drain()
             if not await supervisor.wait(self.reload.running.server.drain + END_SECONDS):
                 _log.warning("a worker did not end within drain and was killed")
-            await asyncio.gather(start, stop, return_exceptions=True)
+            await asyncio.gather(start, stop, push, return_exceptions=True)
         if supervisor.failed.done():
             _log.error("kenari cannot start: %s", supervisor.failed.result())
             return 1
@@ -164,15 +183,32 @@ class WorkersNode:
         """How each worker is."""
         return self._supervisor.status()
 
-    def push_keys(self) -> None:
-        """The keys have changed: tell every worker."""
-        self._supervisor.tell(self._keys())
+    async def _push_keys(self) -> None:
+        """Tell every worker the keys whenever they have changed."""
+        while True:
+            await asyncio.sleep(KEYS_SECONDS)
+            if self._who.stored.sequence != self._pushed:
+                self._pushed = self._who.stored.sequence
+                self._supervisor.tell(self._keys())
+
+    def _keys(self) -> KeySet:
+        stored = self._who.stored
+        return key_set(stored.sequence, stored.secrets)
 
     def _session(self, say: Callable[[Word], None], report: Callable[[Report], None]) -> Session:
         return Session(self._kept.books, self._kept.limits, self._callers, say, report)
 
     def _setup(self) -> Setup:
-        return Setup(self._version, packed(self.reload.running), self._kept.envelopes, self._kept.cache, self._keys())
+        derived = self._kept.derived
+        return Setup(
+            self._version,
+            packed(self.reload.running),
+            derived.envelopes,
+            derived.cache,
+            derived.hmac,
+            self._who.bootstrap,
+            self._keys(),
+        )
 
     async def _use(self, config: Config) -> None:
         self._check(config)
@@ -182,8 +218,9 @@ class WorkersNode:
 
 
 def packed(config: Config) -> bytes:
-    """A configuration on its way to a worker, over a socket pair that only the two can reach."""
-    return pickle.dumps(config)
+    """A configuration on its way to a worker, over a socket pair that only the two can reach; without what only the
+    keeper needs."""
+    return pickle.dumps(msgspec.structs.replace(config, bootstrap_key="", admin_token="", secret=""))
 
 
 def unpacked(data: bytes) -> Config:

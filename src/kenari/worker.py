@@ -14,10 +14,12 @@ from collections.abc import Sequence
 from kenari.app import LOOP, Server, settle_memory
 from kenari.core.ports import Books
 from kenari.keeper.books import LogBooks
-from kenari.keeper.callers import PackedCallers
-from kenari.keeper.remote import Link, Push, RemoteBooks, RemoteKeys, RemoteLimits
+from kenari.keeper.callers import PackedCallers, secrets_of
+from kenari.keeper.remote import Link, Push, RemoteBooks, RemoteLimits
 from kenari.keeper.words import Applied, Configure, Drain, End, KeySet, Leaving, Ready, Setup
-from kenari.node import Kept, Signals, unpacked
+from kenari.keys.bootstrap import OPERATOR, BootstrapKeys
+from kenari.keys.stored import StoredKeys
+from kenari.node import Derived, Kept, Signals, unpacked
 
 _log = logging.getLogger("kenari.worker")
 SETUP_SECONDS = 30.0
@@ -30,9 +32,9 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._sockets = sockets
         self._setup: asyncio.Future[Setup] = self._loop.create_future()
-        self._keys = RemoteKeys()
+        self._keys: StoredKeys | None = None
         self._server: Server | None = None
-        self._version, self._config = 0, b""
+        self._version, self._config, self._newest_keys = 0, b"", KeySet(-1, [])
         self._ready = False
         self.link = Link(self._pushed)
         self.link.channel.closed.add_done_callback(lambda _: self._signals.stop.set())
@@ -68,23 +70,26 @@ class Worker:
 
     def _kept(self, setup: Setup, orphaned: Books) -> Kept:
         """What the node has once, through the keeper's ports."""
+        self._keys = StoredKeys(setup.hmac, time.time, BootstrapKeys({setup.bootstrap: OPERATOR}))
+        self._keys.replace(self._newest_keys.sequence, secrets_of(self._newest_keys))
         callers = PackedCallers()
         return Kept(
             books=RemoteBooks(self.link, callers, orphaned),
             limits=RemoteLimits(self.link, callers),
             keys=self._keys,
-            envelopes=setup.envelopes,
-            cache=setup.cache,
+            derived=Derived(envelopes=setup.envelopes, cache=setup.cache, hmac=setup.hmac),
         )
 
     def _pushed(self, word: Push) -> None:
         match word:
             case Setup():
-                self._keys.replace(word.keys)
                 self._version, self._config = word.version, word.config
+                self._newest_keys = word.keys
                 self._setup.set_result(word)
             case KeySet():
-                self._keys.replace(word)
+                self._newest_keys = word
+                if self._keys is not None:
+                    self._keys.replace(word.sequence, secrets_of(word))
             case Configure():
                 self._configure(word)
             case Drain():

@@ -1,11 +1,14 @@
 """Callers on their way between processes. Both ends keep what they have seen: a caller is the same for many requests."""
 
 import ipaddress
+from collections.abc import Iterable
 from typing import Any, get_type_hints
 
 import msgspec
 
 from kenari.core.caller import Caller, Scope
+from kenari.keeper.words import KeySet, KnownSecret
+from kenari.keys.stored import Secret
 
 MOST = 10_000
 """So many callers are remembered; beyond that all are forgotten and learned again."""
@@ -28,6 +31,17 @@ def unpack(data: bytes) -> Caller:
     return Caller(
         scope=Scope(models=tuple(scope["models"]), endpoints=tuple(scope["endpoints"]), networks=networks), **plain
     )
+
+
+def key_set(sequence: int, secrets: Iterable[Secret]) -> KeySet:
+    """Secrets on their way to the workers."""
+    return KeySet(sequence, [KnownSecret(one.digest, pack(one.caller), one.expires_at) for one in secrets])
+
+
+def secrets_of(word: KeySet) -> list[Secret]:
+    """The secrets of `key_set`; those of one caller share it."""
+    callers = UnpackedCallers()
+    return [Secret(one.digest, callers.unpack(one.caller), one.expires_at) for one in word.secrets]
 
 
 class PackedCallers:

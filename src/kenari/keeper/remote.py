@@ -1,17 +1,16 @@
-"""A worker's side: the keeper's books, limits and keys through the ports of `core`, over one channel.
+"""A worker's side: the keeper's books and limits through the ports of `core`, over one channel.
 
 No request waits for the keeper longer than `PATIENCE`; without a keeper nothing new is admitted.
 """
 
 import asyncio
-import hashlib
 from collections.abc import Callable
 from typing import TypeAlias, TypeVar
 
 from kenari.core.caller import Caller
 from kenari.core.errors import KenariError
 from kenari.core.ports import Admission, Books, Hold, Line, Reservation
-from kenari.keeper.callers import PackedCallers, unpack
+from kenari.keeper.callers import PackedCallers
 from kenari.keeper.channel import Channel
 from kenari.keeper.words import (
     Admit,
@@ -163,6 +162,9 @@ class RemoteBooks:
 class RemoteLimits:
     """`core.ports.Limits` of the keeper: exact over all workers, because they are counted in one place."""
 
+    local = False
+    """Admitting waits for the keeper."""
+
     def __init__(self, link: Link, callers: PackedCallers) -> None:
         self._link, self._callers = link, callers
 
@@ -179,23 +181,6 @@ class RemoteLimits:
     def release(self, admission: Admission, tokens: int) -> None:
         """The request has ended."""
         self._link.say(Release(admission.id, tokens))
-
-
-class RemoteKeys:
-    """`core.ports.Keys`: the keeper's keys as it pushed them last."""
-
-    def __init__(self) -> None:
-        self._known: dict[bytes, Caller] = {}
-        self.sequence = -1
-
-    def replace(self, word: KeySet) -> None:
-        """From now on exactly these are valid."""
-        self._known = {one.digest: unpack(one.caller) for one in word.secrets}
-        self.sequence = word.sequence
-
-    def verify(self, secret: bytes) -> Caller | None:
-        """The caller behind a secret."""
-        return self._known.get(hashlib.sha256(secret).digest())
 
 
 def _gone() -> KenariError:

@@ -98,13 +98,15 @@ class KeySet(Word, frozen=True):
 
 
 class Setup(Word, frozen=True):
-    """The first word: all that a worker needs to serve. `envelopes` and `cache` are derived from the root secret, which
-    stays with the keeper."""
+    """The first word: all that a worker needs to serve. `envelopes`, `cache` and `hmac` (of keys' secrets) are derived from
+    the root secret, which stays with the keeper. `bootstrap` is the bootstrap key."""
 
     version: int
     config: bytes
     envelopes: bytes
     cache: bytes
+    hmac: bytes
+    bootstrap: str
     keys: KeySet
 
 
