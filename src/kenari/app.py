@@ -43,6 +43,8 @@ except ImportError:  # a platform without uvloop: the stock loop serves too, slo
 
 _log = logging.getLogger("kenari")
 LOOP = new_event_loop
+LAST_SECONDS = 1.0
+"""How long a request may take to leave its line once its connection is closed."""
 DEMO_MODEL = "smollm2-135m:free"
 
 
@@ -191,7 +193,7 @@ class Server:
 
     async def close(self) -> None:
         """Give back what it had, after `drain`."""
-        await asyncio.sleep(0)  # what was broken off leaves its lines
+        await self._edge.wait_answered(LAST_SECONDS)  # what was broken off leaves its lines
         self._ticker.close()
         self._http.close()
 

@@ -92,6 +92,8 @@ class SharedAddress:
         )
         try:
             for family, kind, protocol, _, place in dict.fromkeys(found):
+                if family not in (socket.AF_INET, socket.AF_INET6) or not _is_here(family):
+                    continue
                 one = socket.socket(family, kind, protocol)
                 bound.append(one)
                 one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -106,8 +108,20 @@ class SharedAddress:
             for one in bound:
                 one.close()
             raise
+        if not bound:
+            raise OSError(f"{host} has no address here")
         self.address = f"{host}:{port}"
         return bound
+
+
+def _is_here(family: int) -> bool:
+    """Whether this machine speaks a protocol; many have no IPv6."""
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind(("::1" if family == socket.AF_INET6 else "127.0.0.1", 0))
+    except OSError:
+        return False
+    return True
 
 
 def _bind_unix(address: str) -> list[socket.socket]:

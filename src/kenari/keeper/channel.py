@@ -22,6 +22,14 @@ MAX_FRAME = 256 * 1024 * 1024
 FULL = 32 * 1024 * 1024
 """Bytes that wait to be written. Beyond it the other end is not listening any more, and nothing new should be begun."""
 
+
+def _plain(value: Any) -> Any:
+    """A kind of text (a `Secret`) as text."""
+    if isinstance(value, str):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} does not travel")
+
+
 Heard = TypeVar("Heard", bound=Word)
 """The union of the words that an end hears."""
 
@@ -33,7 +41,7 @@ class Channel(asyncio.Protocol, Generic[Heard]):
     def __init__(self, kind: Any, hear: Callable[[Heard], None]) -> None:
         self._loop = asyncio.get_running_loop()
         self._decoder = msgspec.msgpack.Decoder[list[Heard]](type=GenericAlias(list, (kind,)))
-        self._encoder = msgspec.msgpack.Encoder()
+        self._encoder = msgspec.msgpack.Encoder(enc_hook=_plain)
         self._hear = hear
         self._transport: asyncio.Transport | None = None
         self._came = bytearray()
@@ -57,12 +65,29 @@ class Channel(asyncio.Protocol, Generic[Heard]):
         """Write what is to be said now."""
         words, self._saying = self._saying, []
         if words and self._transport is not None:
-            frame = bytearray(_HEAD)
-            self._encoder.encode_into(words, frame, _HEAD)
-            frame[:_HEAD] = (len(frame) - _HEAD).to_bytes(_HEAD)
-            self._transport.write(frame)
+            try:
+                self._transport.write(self._frame(words))
+            except (TypeError, ValueError, OverflowError):
+                for word in words:
+                    self._write_alone(word)
         elif words:  # not connected yet
             self._saying = words
+
+    def _frame(self, words: list[Word]) -> bytearray:
+        frame = bytearray(_HEAD)
+        self._encoder.encode_into(words, frame, _HEAD)
+        frame[:_HEAD] = (len(frame) - _HEAD).to_bytes(_HEAD)
+        return frame
+
+    def _write_alone(self, word: Word) -> None:
+        """One of several words cannot be written: the others must not be lost with it."""
+        try:
+            frame = self._frame([word])
+        except (TypeError, ValueError, OverflowError) as fault:
+            _log.error("a %s cannot be said: %s", type(word).__name__, type(fault).__name__)
+            return
+        if self._transport is not None:
+            self._transport.write(frame)
 
     def close(self) -> None:
         """Say the last words and end; `closed` comes after they were written."""
