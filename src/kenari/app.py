@@ -3,19 +3,16 @@
 import asyncio
 import gc
 import logging
-import secrets
 import socket
 import sys
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 
 import msgspec
 
 from kenari.catalog.models import Catalog, Model, TargetRef
 from kenari.config import Config, ConfigError, ServerSettings
-from kenari.core.ids import Envelopes, derive_key
+from kenari.core.ids import Envelopes
 from kenari.core.ports import Upstream
 from kenari.demo.server import DemoModel, start_demo
 from kenari.demo.welcome import welcome
@@ -23,16 +20,16 @@ from kenari.doors.edge import Edge
 from kenari.doors.limits import EdgeLimits
 from kenari.doors.listeners import listen, listen_on, server_context
 from kenari.doors.public import PublicDoor
+from kenari.gateway.repeats import Repeats
 from kenari.gateway.serve import Gateway
-from kenari.gateway.services import Services
+from kenari.gateway.services import Pricing, Services
 from kenari.gateway.ticker import Ticker
-from kenari.keeper.books import LogBooks
-from kenari.keeper.secrets import first_key, root_secret
-from kenari.keys.bootstrap import OPERATOR, BootstrapKeys
-from kenari.keys.memory import MemoryLimits
-from kenari.keys.stored import StoredKeys
-from kenari.node import Callers, Derived, Kept, Read, Reload, Signals, WorkersNode
+from kenari.gateway.vocabulary import Vocabularies
+from kenari.keep import Keep, Kept
+from kenari.ledger.price import charge, make_price
+from kenari.node import Fault, Read, Reload, Signals, WorkersNode
 from kenari.providers.base import Provider
+from kenari.store.records import Conflict, StoreDown
 from kenari.upstream.http import HttpUpstream
 from kenari.upstream.scripted import ScriptedUpstream
 
@@ -70,6 +67,9 @@ async def _serve(config: Config, read: Read, demo: bool) -> int:
     except OSError as error:
         _say(f"kenari cannot start: {error.strerror or error}")
         return 1
+    except (Conflict, StoreDown) as error:
+        _say(f"kenari cannot start: {error}")
+        return 1
     finally:
         if model is not None:
             await model.stop()
@@ -80,47 +80,58 @@ def _with(add: Callable[[Config], Config], read: Read) -> Config:
 
 
 async def serve_node(config: Config, read: Read) -> int:
-    """One node, of one process or of several; the exit status. Raises OSError."""
-    loop = asyncio.get_running_loop()
-    folder = store_folder(config.store_url)
-    root = root_secret(config.secret, folder, secrets.token_bytes(32))
-    key, made = first_key(config.bootstrap_key, folder, secrets.token_bytes(32))
-    books = LogBooks(config.server.log, time.time, loop.call_later)
-    derived = Derived(
-        envelopes=derive_key(root, "envelopes"), cache=derive_key(root, "cache keys"), hmac=derive_key(root, "keys")
-    )
-    keys = StoredKeys(derived.hmac, time.time, BootstrapKeys({key: OPERATOR}))
-    kept = Kept(
-        books=books,
-        limits=MemoryLimits(loop.time),
-        keys=keys,
-        derived=derived,
-    )
-    greet = partial(_welcome, config, key if made else None)
+    """One node, of one process or of several; the exit status. Raises OSError, Conflict, StoreDown."""
+    keep = Keep(config)
+    await keep.start()
     try:
-        if config.server.workers == 1:
-            return await serve_alone(config, kept, read, greet)
-        callers = Callers(bootstrap=key, stored=keys)
-        return await WorkersNode(config, kept, callers, read, check_tls).run(greet)
+        return await (serve_alone if config.server.workers == 1 else serve_with_workers)(keep, read)
     finally:
-        books.flush()
+        await keep.close()
 
 
-async def serve_alone(config: Config, kept: Kept, read: Read, greet: Callable[[str], None]) -> int:
+async def serve_with_workers(keep: Keep, read: Read) -> int:
+    """A node of several processes: this one keeps, the others serve."""
+    node = WorkersNode(keep, read, check_tls)
+    keep.serving = node
+    return await node.run(partial(_welcome, keep))
+
+
+async def serve_alone(keep: Keep, read: Read) -> int:
     """A node of one process: listen, serve, drain, end."""
-    server = Server(config, kept)
+    server = Server(keep.config, keep.kept)
 
     async def use(config: Config) -> None:
         check_tls(config)
         server.apply(config)
+        keep.follow(config)
 
-    signals = Signals(server.end, Reload(config, read, use).begin)
+    reload = Reload(keep.config, read, use)
+    keep.serving = Alone(server, reload)
+    signals = Signals(server.end, reload.begin)
     settle_memory()
-    greet(await server.listen())
+    await _welcome(keep, await server.listen())
     await signals.stop.wait()
     await server.drain()
     await server.close()
     return 0
+
+
+class Alone:
+    """The serving part of a node of one process, as the management API sees it (keep.Serving)."""
+
+    def __init__(self, server: "Server", reload: Reload) -> None:
+        self._server, self._reload = server, reload
+
+    def gauges(self) -> dict[str, float]:
+        """How it does."""
+        return {"in_flight": self._server.in_flight, "connections": self._server.connections, "workers": 1}
+
+    async def reload(self) -> list[Fault]:
+        """Read the configuration again."""
+        return await self._reload.reload()
+
+    def keys_changed(self) -> None:
+        """The keys are looked up where they were changed."""
 
 
 def with_demo(config: Config, base_url: str, name: str) -> Config:
@@ -154,6 +165,8 @@ class Server:
             "https": self._http,
             "scripted": ScriptedUpstream(),
         }
+        self._counter = Vocabularies() if Vocabularies.there() else None
+        self._repeats = Repeats(asyncio.get_running_loop().time)
         self._draining = False
         settings = config.server
         self._tls = server_context(settings.tls_cert, settings.tls_key) if settings.tls_cert else None
@@ -197,6 +210,16 @@ class Server:
         self._ticker.close()
         self._http.close()
 
+    @property
+    def in_flight(self) -> int:
+        """Requests that are being answered."""
+        return self._edge.in_flight
+
+    @property
+    def connections(self) -> int:
+        """Open connections of clients."""
+        return len(self._edge.connections)
+
     def _door(self, config: Config) -> PublicDoor:
         """All that depends on the configuration."""
         kept, settings = self._kept, config.server
@@ -212,8 +235,14 @@ class Server:
             cache_key=kept.derived.cache,
             keepalive=settings.keepalive,
             noop_after=settings.noop_after,
+            limits=kept.limits,
+            pricing=pricing_of(config),
+            counter=self._counter,
+            repeats=self._repeats,
         )
-        return PublicDoor(Gateway(services), kept.keys, catalog, settings.cors_origins, lambda: not self._draining)
+        door = PublicDoor(Gateway(services), kept.keys, catalog, settings.cors_origins, lambda: not self._draining)
+        door.records = kept.records
+        return door
 
 
 def edge_limits(settings: ServerSettings) -> EdgeLimits:
@@ -237,16 +266,23 @@ def settle_memory() -> None:
     gc.set_threshold(50_000, 20, 50)  # collecting after each 700 objects only costs
 
 
-def _welcome(config: Config, key: str | None, address: str) -> None:
-    """Tell the person at the terminal where kenari is; the key only when it was made now (F11)."""
+async def _welcome(keep: Keep, address: str) -> None:
+    """Tell the person at the terminal where kenari is; the key only when it was made now (F11). Open the admin port."""
+    config = keep.config
     scheme = "https" if config.server.tls_cert else "http"
     base = address if address.startswith("unix:") else f"{scheme}://{address}"
-    _say(welcome(base, key, list(config.models)).rstrip("\n"))
+    _say(welcome(base, keep.bootstrap if keep.bootstrap_made else None, list(config.models)).rstrip("\n"))
+    await keep.listen()
 
 
-def store_folder(url: str) -> Path:
-    """Where secrets made by kenari lie: beside the store, or here when the store is a server."""
-    return Path(url.removeprefix("sqlite:///")).expanduser().parent if url.startswith("sqlite:///") else Path()
+def pricing_of(config: Config) -> Pricing:
+    """What money means by a configuration; each price is worked out once. (A route has its first model's.)"""
+    prices = {
+        one: make_price(one.input, one.output, one.cache_read, one.cache_write, one.cache_write_1h, config.currency)
+        for one in {model.price for model in config.models.values()}
+        if one is not None
+    }
+    return Pricing(lambda model: prices[model.price] if model.price is not None else None, charge, config.enforce)
 
 
 def tick_seconds(config: Config) -> float:

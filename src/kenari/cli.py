@@ -6,11 +6,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from kenari.commands import serve
+from kenari.commands import accounts, admin, keys, serve, store, usage
 from kenari.config import ConfigError, load_config
 from kenari.providers.base import VERSION
 
-GROUPS = (serve,)
+GROUPS = (serve, accounts, keys, usage, store, admin)
 """The files of commands, in the order in which the help shows them."""
 
 

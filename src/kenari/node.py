@@ -13,13 +13,12 @@ import msgspec
 
 from kenari.config import Config, ConfigError
 from kenari.config.reload import merge
-from kenari.core.ports import Books, Keys, Limits
 from kenari.doors.listeners import SharedAddress
+from kenari.keep import Keep
 from kenari.keeper.callers import UnpackedCallers, key_set
-from kenari.keeper.session import Report, Session
-from kenari.keeper.supervisor import Plan, Supervisor, WorkerStatus
+from kenari.keeper.session import Report, Session, Shared
+from kenari.keeper.supervisor import Plan, Supervisor
 from kenari.keeper.words import Configure, KeySet, Setup, Word
-from kenari.keys.stored import StoredKeys
 
 _log = logging.getLogger("kenari")
 
@@ -29,36 +28,10 @@ Read: TypeAlias = Callable[[], Config]
 """Reads the configuration again. Raises ConfigError."""
 APPLY_SECONDS = 10.0
 """How long workers may take to follow a new configuration."""
-KEYS_SECONDS = 0.25
-"""How often is looked whether keys have changed; the keeper itself looks once a second, and two is the promise."""
 END_SECONDS = 3.0
 """How long workers may take to leave beyond what they were given."""
 _OURS = ("KENARI_SECRET", "KENARI_ADMIN_TOKEN", "KENARI_BOOTSTRAP_KEY")
 """Variables that only the keeper needs; workers do not inherit them."""
-
-
-class Derived(msgspec.Struct, frozen=True, kw_only=True):
-    """Keys derived from the root secret (F10): for envelopes of proofs, for cache keys, for the HMAC of `kn-` keys."""
-
-    envelopes: bytes
-    cache: bytes
-    hmac: bytes
-
-
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node has once, as its serving part reaches it."""
-
-    books: Books
-    limits: Limits
-    keys: Keys
-    derived: Derived
-
-
-class Callers(msgspec.Struct, frozen=True, kw_only=True):
-    """Who may call, as the workers are told: the bootstrap key and the keys of the store."""
-
-    bootstrap: str
-    stored: StoredKeys
 
 
 class Reload:
@@ -128,20 +101,14 @@ class WorkersNode:
     `check` raises ConfigError where a worker could not follow a configuration: then none is bothered with it.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        kept: Kept,
-        callers: Callers,
-        read: Read,
-        check: Callable[[Config], None],
-    ) -> None:
-        self._kept, self._who, self._check = kept, callers, check
-        self._pushed = callers.stored.sequence
+    def __init__(self, keep: Keep, read: Read, check: Callable[[Config], None]) -> None:
+        config = keep.config
+        self._keep, self._check = keep, check
         self._version = 1
-        self._callers = UnpackedCallers()
+        self._lives = 0
+        self._shared = Shared(books=keep.books, limits=keep.limits, records=keep.records, callers=UnpackedCallers())
         self._address = SharedAddress(config.server.listen)
-        self.reload = Reload(config, read, self._use)
+        self._reload = Reload(config, read, self._use)
         self._supervisor = Supervisor(
             Plan(
                 count=config.server.workers,
@@ -152,68 +119,79 @@ class WorkersNode:
                 session=self._session,
             )
         )
-        self._signals = Signals(self._supervisor.end, self.reload.begin)
+        self._signals = Signals(self._supervisor.end, self._reload.begin)
 
-    async def run(self, ready: Callable[[str], None]) -> int:
+    async def run(self, ready: Callable[[str], Awaitable[None]]) -> int:
         """Start the workers, tell `ready` the address when all of them serve, and keep them until a signal comes; the
         exit status. Raises OSError when the address cannot be had."""
         supervisor = self._supervisor
         stop = asyncio.ensure_future(self._signals.stop.wait())
         start = asyncio.ensure_future(supervisor.start())
-        push = asyncio.ensure_future(self._push_keys())
         try:
             await asyncio.wait((start, stop), return_when=asyncio.FIRST_COMPLETED)
             if start.done() and start.result():
-                ready(self._address.address)
+                await ready(self._address.address)
                 await stop
         finally:
             stop.cancel()
-            push.cancel()
             self._address.close()
             supervisor.drain()
-            if not await supervisor.wait(self.reload.running.server.drain + END_SECONDS):
+            if not await supervisor.wait(self._reload.running.server.drain + END_SECONDS):
                 _log.warning("a worker did not end within drain and was killed")
-            await asyncio.gather(start, stop, push, return_exceptions=True)
+            await asyncio.gather(start, stop, return_exceptions=True)
         if supervisor.failed.done():
             _log.error("kenari cannot start: %s", supervisor.failed.result())
             return 1
         return 0
 
-    def status(self) -> list[WorkerStatus]:
-        """How each worker is."""
-        return self._supervisor.status()
+    # -- what the management API sees (keep.Serving)
 
-    async def _push_keys(self) -> None:
-        """Tell every worker the keys whenever they have changed."""
-        while True:
-            await asyncio.sleep(KEYS_SECONDS)
-            if self._who.stored.sequence != self._pushed:
-                self._pushed = self._who.stored.sequence
-                self._supervisor.tell(self._keys())
+    def gauges(self) -> dict[str, float]:
+        """How the workers do."""
+        status = self._supervisor.status()
+        return {
+            "in_flight": sum(one.in_flight for one in status),
+            "workers": sum(one.version > 0 for one in status),
+            "worker_starts": sum(one.starts for one in status),
+            "config_version": min((one.version for one in status if one.version), default=0),
+        }
+
+    async def reload(self) -> list[Fault]:
+        """Read the configuration again, in every worker."""
+        return await self._reload.reload()
+
+    def keys_changed(self) -> None:
+        """Tell every worker the keys."""
+        self._supervisor.tell(self._keys())
+
+    # --
 
     def _keys(self) -> KeySet:
-        stored = self._who.stored
-        return key_set(stored.sequence, stored.secrets)
+        keys = self._keep.keys
+        return key_set(keys.sequence, keys.secrets)
 
     def _session(self, say: Callable[[Word], None], report: Callable[[Report], None]) -> Session:
-        return Session(self._kept.books, self._kept.limits, self._callers, say, report)
+        self._lives += 1
+        return Session(f"worker-{os.getpid()}-{self._lives}", self._shared, say, report)
 
     def _setup(self) -> Setup:
-        derived = self._kept.derived
+        derived = self._keep.derived
         return Setup(
             self._version,
-            packed(self.reload.running),
+            packed(self._reload.running),
             derived.envelopes,
             derived.cache,
             derived.hmac,
-            self._who.bootstrap,
+            self._keep.bootstrap,
             self._keys(),
+            self._keep.records is not None,
         )
 
     async def _use(self, config: Config) -> None:
         self._check(config)
         self._version += 1
-        self.reload.running = config  # a worker that starts from now on starts with it
+        self._keep.follow(config)
+        self._reload.running = config  # a worker that starts from now on starts with it
         await self._supervisor.configure(Configure(self._version, packed(config)), APPLY_SECONDS)
 
 

@@ -13,13 +13,14 @@ from collections.abc import Sequence
 
 from kenari.app import LOOP, Server, settle_memory
 from kenari.core.ports import Books
+from kenari.keep import Derived, Kept
 from kenari.keeper.books import LogBooks
 from kenari.keeper.callers import PackedCallers, secrets_of
-from kenari.keeper.remote import Link, Push, RemoteBooks, RemoteLimits
+from kenari.keeper.remote import Link, Push, RemoteBooks, RemoteLimits, RemoteRecords
 from kenari.keeper.words import Applied, Configure, Drain, End, KeySet, Leaving, Ready, Setup
 from kenari.keys.bootstrap import OPERATOR, BootstrapKeys
 from kenari.keys.stored import StoredKeys
-from kenari.node import Derived, Kept, Signals, unpacked
+from kenari.node import Signals, unpacked
 
 _log = logging.getLogger("kenari.worker")
 SETUP_SECONDS = 30.0
@@ -77,6 +78,7 @@ class Worker:
             books=RemoteBooks(self.link, callers, orphaned),
             limits=RemoteLimits(self.link, callers),
             keys=self._keys,
+            records=RemoteRecords(self.link, callers) if setup.stored else None,
             derived=Derived(envelopes=setup.envelopes, cache=setup.cache, hmac=setup.hmac),
         )
 

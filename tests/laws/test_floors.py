@@ -21,11 +21,12 @@ FLOORS = {
     "keeper": 5,
     "demo": 5,
     "config": 5,
-    "node": 6,
-    "app": 7,
-    "worker": 8,
-    "commands": 8,
-    "cli": 9,
+    "keep": 6,
+    "node": 7,
+    "app": 8,
+    "worker": 9,
+    "commands": 9,
+    "cli": 10,
 }
 FILES = sorted(ROOT.rglob("*.py"))
 PURE = ("core", "wire", "dialects", "providers", "catalog")

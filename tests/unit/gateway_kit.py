@@ -91,7 +91,7 @@ class Exchange:
     @property
     def header(self) -> dict[str, str]:
         """The answer's headers."""
-        return dict(line.split(": ", 1) for line in self.head.decode().split("\r\n") if line)
+        return dict(line.split(": ", 1) for line in (self.head + self.extra_headers).decode().split("\r\n") if line)
 
     @property
     def data(self) -> list[Any]:
@@ -207,6 +207,8 @@ class Rig:
         self.timing: dict[str, Any] = {"header_timeout": 5, "first_event_timeout": 5, "idle_timeout": 5}
         self.silence = (15.0, 120.0)
         self.dialect, self.profile, self.model = dialect, profile or Profile(), model
+        self.keys: Any = BootstrapKeys({KEY: OPERATOR})
+        self.more: dict[str, Any] = {}
         for number, script in enumerate(scripts, 1):
             self.upstream.scripts[f"p{number}"] = script if isinstance(script, list) else [script]
 
@@ -225,7 +227,7 @@ class Rig:
             for name in names
         }
         model = Model(id="m", targets=tuple(TargetRef(name, "vendor-model") for name in names), **self.model)
-        keys = BootstrapKeys({KEY: OPERATOR})
+        keys = self.keys
         catalog = Catalog({"m": model, "pic": Model(id="pic", targets=model.targets, kind="image")}, {})
         services = Services(
             catalog=catalog,
@@ -238,6 +240,7 @@ class Rig:
             cache_key=b"c" * 32,
             keepalive=self.silence[0],
             noop_after=self.silence[1],
+            **self.more,
         )
         gateway = Gateway(services)
         return PublicDoor(gateway, keys, catalog, (), lambda: True)

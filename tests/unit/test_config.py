@@ -205,6 +205,18 @@ def test_the_environment_names_the_bootstrap_key_the_token_and_the_secret(tmp_pa
     assert (config.bootstrap_key, config.admin_token, config.secret) == ("kn-x", "t", "from a file")
 
 
+def test_f11_the_management_token_may_be_in_a_file_and_is_no_api_key_a3(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("from a file\n")
+    assert parse("", {"KENARI_ADMIN_TOKEN": f"file:{tmp_path}/token"}).admin_token == "from a file"
+    same = {"KENARI_ADMIN_TOKEN": "kn-x", "KENARI_BOOTSTRAP_KEY": "kn-x"}
+    assert "api key" in faults("", same)["KENARI_ADMIN_TOKEN"]
+
+
+def test_the_admin_port_can_be_off() -> None:
+    assert parse('[server]\nadmin_listen = ""\n').server.admin_listen == ""
+    assert "server.listen" in faults('[server]\nlisten = ""\n')
+
+
 def test_a1_a_bootstrap_key_starts_with_kn() -> None:
     assert "kn-" in faults("", {"KENARI_BOOTSTRAP_KEY": "sk-1"})["KENARI_BOOTSTRAP_KEY"]
 
@@ -383,7 +395,7 @@ def test_the_members_of_a_route_are_of_one_kind() -> None:
 
 
 def test_check_says_what_has_no_effect_yet_and_f9_names_models_without_a_price() -> None:
-    config = parse(WHOLE.replace('"order"', '"cheapest"').replace(":8081", ":9999"))
+    config = parse(WHOLE.replace('"order"', '"cheapest"').replace("127.0.0.1:8081", "0.0.0.0:8081"))
     notes = " | ".join(config.notes)
     assert "price" in notes
     assert "policy" in notes

@@ -14,15 +14,15 @@ import uvloop
 from kenari.config.table import Secret as SecretText
 from kenari.core.caller import Budget, Caller, Rates, Scope
 from kenari.core.errors import KenariError
-from kenari.core.ports import Admission, Hold, Leg, Line, Rate, Repeat, Reservation
+from kenari.core.ports import Admission, Hold, Leg, LimitReached, Line, Rate, Repeat, Reservation
 from kenari.core.price import Price
 from kenari.core.request import Notice
 from kenari.core.usage import Usage
 from kenari.keeper import remote
 from kenari.keeper.callers import PackedCallers, UnpackedCallers, key_set, pack, secrets_of, unpack
 from kenari.keeper.channel import Channel
-from kenari.keeper.remote import Link, Push, RemoteBooks, RemoteLimits
-from kenari.keeper.session import Report, Session
+from kenari.keeper.remote import Link, Push, RemoteBooks, RemoteLimits, RemoteRecords
+from kenari.keeper.session import Report, Session, Shared
 from kenari.keeper.words import Drain, FromWorker, Note, Ready, Reserve, Settle, Word
 from kenari.keys.stored import Secret
 
@@ -54,15 +54,18 @@ class FakeBooks:
         self.reserved: list[Reservation] = []
         self.notes: list[tuple[str, int]] = []
         self.settled: list[tuple[Hold | None, Line]] = []
+        self.open: dict[str, str] = {}
+        self.abandoned: list[str] = []
         self.error: Exception | None = None
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def reserve(self, reservation: Reservation) -> Hold:
+    async def reserve(self, reservation: Reservation, owner: str = "") -> Hold:
         self.reserved.append(reservation)
         await self.gate.wait()
         if self.error is not None:
             raise self.error
+        self.open[reservation.id] = owner
         return Hold(reservation.id, reservation.caller, reservation.amount - 1)
 
     def note(self, hold: Hold, charge: int) -> None:
@@ -71,11 +74,21 @@ class FakeBooks:
     def settle(self, hold: Hold | None, line: Line) -> None:
         if line.id == "poison":
             raise RuntimeError("a fault of the books")
+        if hold is not None:
+            self.open.pop(hold.id, None)
         self.settled.append((hold, line))
+
+    def abandon(self, owner: str) -> None:
+        left = [name for name, one in self.open.items() if one == owner]
+        self.abandoned += left
+        for name in left:
+            del self.open[name]
 
 
 class FakeLimits:
     """Limits that let `left` requests in."""
+
+    local = True
 
     def __init__(self) -> None:
         self.left = 10
@@ -86,13 +99,27 @@ class FakeLimits:
     async def admit(self, caller: Caller, request_id: str, tokens: int, body: bytes) -> Admission:
         await self.gate.wait()
         if not self.left:
-            raise KenariError("rate_limited", "wait", "tokens", retry_after=1.5, should_retry=False, elsewhere=True)
+            error = KenariError("rate_limited", "wait", "tokens", retry_after=1.5, should_retry=False)
+            raise LimitReached(error, Rate(1, 0, 2.5), Rate(3, 0, 4.5))
         self.left -= 1
         return Admission(request_id, caller, Rate(tokens, len(body), 0.5))
 
     def release(self, admission: Admission, tokens: int) -> None:
         self.left += 1
         self.released.append((admission.id, tokens))
+
+
+class FakeRecords:
+    """Records of one request."""
+
+    async def key(self, caller: Caller) -> bytes:
+        return f"key {caller.key}".encode()
+
+    async def credits(self, caller: Caller) -> bytes:
+        raise KenariError("upstream_unavailable", "the store does not answer", retry_after=2)
+
+    async def generation(self, caller: Caller, request_id: str) -> bytes | None:
+        return f"{caller.account} {request_id}".encode() if request_id == "r1" else None
 
 
 class Pair:
@@ -104,10 +131,12 @@ class Pair:
         self.reports: list[Report] = []
         self.link = Link(self.pushed.append)
         self.keeper: Channel[FromWorker] = Channel(FromWorker, self._hear)
-        self.session = Session(self.books, self.limits, UnpackedCallers(), self.keeper.say, self.reports.append)
+        shared = Shared(books=self.books, limits=self.limits, records=FakeRecords(), callers=UnpackedCallers())
+        self.session = Session("worker-1", shared, self.keeper.say, self.reports.append)
         callers = PackedCallers()
         self.remote = RemoteBooks(self.link, callers, self.orphaned)
         self.remote_limits = RemoteLimits(self.link, callers)
+        self.records = RemoteRecords(self.link, callers)
 
     def _hear(self, word: FromWorker) -> None:
         self.session.hear(word)
@@ -224,9 +253,22 @@ def test_the_limits_are_counted_in_one_place() -> None:
         pair.remote_limits.release(admission, 34)
         await until(lambda: pair.limits.released == [("r1", 34)])
         pair.limits.left = 0
-        with pytest.raises(KenariError, match="wait") as told:
+        with pytest.raises(LimitReached, match="wait") as told:
             await pair.remote_limits.admit(CALLER, "r2", 1, b"")
+        assert (told.value.requests, told.value.tokens) == (Rate(1, 0, 2.5), Rate(3, 0, 4.5))
         assert (told.value.code, told.value.retry_after, told.value.should_retry) == ("rate_limited", 1.5, False)
+
+    run(main)
+
+
+def test_what_callers_read_of_themselves_comes_from_the_keeper() -> None:
+    async def main(pair: Pair) -> None:
+        assert await pair.records.key(CALLER) == b"key key_1"
+        assert await pair.records.generation(CALLER, "r1") == b"acc_1 r1"
+        assert await pair.records.generation(CALLER, "r2") is None
+        with pytest.raises(KenariError, match="does not answer") as told:
+            await pair.records.credits(CALLER)
+        assert (told.value.status, told.value.retry_after) == (503, 2)
 
     run(main)
 
@@ -240,7 +282,7 @@ def test_a_worker_that_dies_leaves_nothing_open() -> None:
         pair.remote.note(Hold("r2", CALLER), 5000)
         pair.books.gate.clear()
         pair.limits.gate.clear()
-        waiting = [
+        waiting: list[asyncio.Future[Any]] = [
             asyncio.ensure_future(pair.remote.reserve(msgspec.structs.replace(RESERVATION, id="r3"))),
             asyncio.ensure_future(pair.remote_limits.admit(CALLER, "r3", 8, b"")),
         ]
@@ -253,14 +295,10 @@ def test_a_worker_that_dies_leaves_nothing_open() -> None:
         for one in await asyncio.gather(*waiting, return_exceptions=True):
             assert isinstance(one, KenariError)
             assert (one.status, one.retry_after) == (503, 1.0)
-        lines = {line.id: (hold, line) for hold, line in pair.books.settled}
-        assert set(lines) == {"r1", "r2", "r3"}
-        assert len(pair.books.settled) == 3
-        for hold, line in lines.values():
-            assert hold is not None
-            assert (line.ending, line.account, line.key, line.model) == ("crashed", "acc_1", "key_1", "m")
-            assert line.price == PRICE
-        assert {name: line.charge for name, (_, line) in lines.items()} == {"r1": 5, "r2": 99, "r3": 0}
+        assert pair.books.settled == []
+        assert pair.books.notes == [("r1", 5), ("r2", 5000)]
+        assert sorted(pair.books.abandoned) == ["r1", "r2", "r3"]
+        assert pair.books.open == {}
         assert sorted(pair.limits.released) == [("r1", 12), ("r3", 8)]
 
     run(main)

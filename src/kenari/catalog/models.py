@@ -40,6 +40,7 @@ class Price(msgspec.Struct, frozen=True):
     output: str
     cache_read: str | None = None
     cache_write: str | None = None
+    cache_write_1h: str | None = None
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,8 +11,9 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
-from kenari.catalog.models import Kind, Model, Price, TargetRef
+from kenari.catalog.models import Kind, Model, TargetRef
 from kenari.config.builtin import SCRIPTED, builtin_config
+from kenari.config.money import amount, node, read_price, retention, time_zone
 from kenari.config.notes import notes_on
 from kenari.config.settings import Config, Route, ServerSettings
 from kenari.config.table import LARGEST, Faults, Secret, Table, dotted, nearest
@@ -71,19 +72,18 @@ def parse_config(values: Mapping[str, Any], env: Mapping[str, str], source: str)
     limits = top.child("limits")
     billing = top.child("billing")
     store_url = store.text("url", "sqlite:///kenari.db")
-    if not store_url.startswith(("sqlite:///", "postgresql://")):
-        store.fault("url", 'must begin with "sqlite:///" or "postgresql://"')
+    if not store_url.startswith(("sqlite:///", "postgresql://")) and store_url != "none:":
+        store.fault("url", 'must begin with "sqlite:///" or "postgresql://", or be "none:"')
     limits_url = limits.text("url", "memory://")
     if not limits_url.startswith(("memory://", "valkey://")):
         limits.fault("url", 'must begin with "memory://" or "valkey://"')
     currency = billing.text("currency", "USD")
     enforce = billing.flag("enforce", True)
+    sync = store.choice("sync", ("normal", "full"), "normal")
     providers = {name: _provider(name, table, server) for name, table in top.child("providers").children()}
     models = {name: _model(name, table, providers) for name, table in top.child("models").children()}
     _check_names(models, faults)
     routes = {name: _route(name, table, models) for name, table in top.child("routes").children()}
-    for table in (store, limits, billing, top):
-        table.close()
     if not models and providers.get("demo", SCRIPTED).base_url == SCRIPTED.base_url:
         builtin = builtin_config()
         providers, models = builtin.providers | providers, builtin.models
@@ -93,11 +93,18 @@ def parse_config(values: Mapping[str, Any], env: Mapping[str, str], source: str)
         limits_url=Secret(limits_url),
         currency=currency,
         enforce=bool(enforce),
+        store_node=node(store),
+        store_sync="full" if sync == "full" else "normal",
+        retention=retention(store),
+        offline_allowance=amount(billing, "offline_allowance"),
+        time_zone=time_zone(billing),
         providers=providers,
         models=models,
         routes=routes,
         source=source,
     )
+    for table in (store, limits, billing, top):
+        table.close()
     return _with_env(config, env, faults)
 
 
@@ -105,12 +112,14 @@ def _with_env(config: Config, env: Mapping[str, str], faults: Faults) -> Config:
     key = env.get("KENARI_BOOTSTRAP_KEY", "").strip()
     if key and not key.startswith("kn-"):
         faults.add("KENARI_BOOTSTRAP_KEY", "must start with kn-")
-    table = Table({"KENARI_SECRET": env.get("KENARI_SECRET", "")}, "", faults, env)
-    secret = table.secret("KENARI_SECRET")
+    given = {name: env.get(name, "").strip() for name in ("KENARI_SECRET", "KENARI_ADMIN_TOKEN")}
+    table = Table(given, "", faults, env)
+    secret, token = table.secret("KENARI_SECRET"), table.secret("KENARI_ADMIN_TOKEN")
+    if token and token == key:
+        faults.add("KENARI_ADMIN_TOKEN", "must not be the bootstrap key: an api key never opens the management api")
     if faults.found:
         raise ConfigError(faults.found)
-    token = env.get("KENARI_ADMIN_TOKEN", "").strip()
-    config = msgspec.structs.replace(config, bootstrap_key=Secret(key), admin_token=Secret(token), secret=secret)
+    config = msgspec.structs.replace(config, bootstrap_key=Secret(key), admin_token=token, secret=secret)
     return msgspec.structs.replace(config, notes=notes_on(config))
 
 
@@ -125,7 +134,7 @@ def _server(table: Table) -> ServerSettings:
         table.fault("workers", f"must be at most {MOST_WORKERS}; about one for each core is right")
     settings = ServerSettings(
         listen=_address(table, "listen", "127.0.0.1:8080"),
-        admin_listen=_address(table, "admin_listen", "127.0.0.1:8081"),
+        admin_listen=_address(table, "admin_listen", "127.0.0.1:8081", off=True),
         workers=workers,
         keepalive=table.seconds("keepalive", 15.0),
         noop_after=table.seconds("noop_after", 120.0),
@@ -144,8 +153,10 @@ def _server(table: Table) -> ServerSettings:
     return settings
 
 
-def _address(table: Table, key: str, default: str) -> str:
+def _address(table: Table, key: str, default: str, off: bool = False) -> str:
     value = table.text(key, default)
+    if off and not value:
+        return value
     host, colon, port = value.rpartition(":")
     unix = value.startswith("unix:/")
     ported = bool(colon) and bool(_PORT.fullmatch(port)) and int(port) < 65536
@@ -313,25 +324,12 @@ def _model(name: str, table: Table, providers: dict[str, Provider]) -> Model:
         access="subscribers"
         if table.choice("access", ("public", "subscribers"), "public") == "subscribers"
         else "public",
-        price=_price(table),
+        price=read_price(table),
         aliases=table.texts("aliases"),
         custom_tools=bool(table.flag("custom_tools", False)),
     )
     table.close()
     return model
-
-
-def _price(table: Table) -> Price | None:
-    given = table.has("price")
-    prices = table.child("price")
-    values = [prices.decimal(name, None) for name in ("input", "output", "cache_read", "cache_write")]
-    prices.close()
-    if not given:
-        return None
-    if values[0] is None or values[1] is None:
-        table.fault("price", "needs at least input and output")
-        return None
-    return Price(values[0], values[1], values[2], values[3])
 
 
 def _check_names(models: dict[str, Model], faults: Faults) -> None:

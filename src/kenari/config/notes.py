@@ -3,6 +3,7 @@
 from kenari.config.builtin import SCRIPTED, SCRIPTED_MODEL
 from kenari.config.settings import Config, ServerSettings
 from kenari.providers.rows import ROWS
+from kenari.wire.address import is_loopback
 
 _KEY_ENV = {row.base_url: row.key_env for row in ROWS.values() if row.key_env}
 
@@ -53,13 +54,11 @@ def _without_effect(config: Config) -> list[str]:
     if any(route.policy != "order" or set(route.weights) != {1} for route in config.routes.values()):
         notes.append("routes.*: models are tried in order, whatever the policy and the weights")
     if not config.store_url.startswith("sqlite:"):
-        notes.append("store.url: nothing is stored yet; secrets that kenari makes lie in the current folder")
+        notes.append("store.url: secrets that kenari makes lie in the current folder, for there is no file of a store")
     if config.limits_url != Config().limits_url:
         notes.append("limits.url: there are no limits yet")
-    if (config.currency, config.enforce) != (Config().currency, Config().enforce):
-        notes.append("[billing]: there is no bill yet")
-    if config.server.admin_listen != ServerSettings().admin_listen:
-        notes.append("server.admin_listen: the management API is not served yet")
-    if config.admin_token:
-        notes.append("KENARI_ADMIN_TOKEN: the management API is not served yet")
+    if config.server.admin_listen and not is_loopback(config.server.admin_listen):
+        notes.append(
+            "server.admin_listen: the management API speaks plain HTTP and is reached from other machines there"
+        )
     return notes

@@ -47,6 +47,14 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     limits_url: str = "memory://"
     currency: str = "USD"
     enforce: bool = True
+    store_node: str = ""
+    """"" for the host's name and the address that is listened on."""
+    store_sync: Literal["normal", "full"] = "normal"
+    retention: float | None = None
+    """Seconds that bill lines are kept; None for ever."""
+    offline_allowance: int = 0
+    """1e-9 currency units for each account and outage of the store."""
+    time_zone: str = "UTC"
     providers: dict[str, Provider] = {}
     models: dict[str, Model] = {}
     routes: dict[str, Route] = {}

@@ -54,6 +54,9 @@ class Line(msgspec.Struct, kw_only=True):
     price: Price | None = None
     charge: int = 0
     """1e-9 currency units, rounded up once (F9)."""
+    counted: str = ""
+    """How what is marked as estimated was counted: the name of a vocabulary, `estimate` for the calibrated guess, "" where
+    nothing was estimated (U3)."""
 
 
 class Keys(Protocol):
@@ -112,7 +115,12 @@ class Books(Protocol):
         ...
 
     def settle(self, hold: Hold | None, line: Line) -> None:
-        """Close the hold with its line, never waits; `hold` is None for a request that was refused before admission."""
+        """Close the hold with its line, never waits; `hold` is None for a request that was refused before admission.
+
+        A hold whose line ends as `refused` is only given back: the limits refused the request while the hold was being
+        made, and it leaves no bill (U5). A line that `failed` with nothing to pay also forgets the request's
+        Idempotency-Key, so that the client may send it again.
+        """
         ...
 
 
@@ -133,18 +141,60 @@ class Admission(msgspec.Struct, frozen=True):
     tokens: Rate | None = None
 
 
+class LimitReached(KenariError):
+    """The limits' 429. `requests` and `tokens` say how they stand, for the headers (A4)."""
+
+    def __init__(self, error: KenariError, requests: Rate | None = None, tokens: Rate | None = None) -> None:
+        super().__init__(
+            error.code, error.message, error.param, retry_after=error.retry_after, should_retry=error.should_retry
+        )
+        self.requests, self.tokens = requests, tokens
+
+
 class Limits(Protocol):
     """Limits of use per key and account, exact over the processes that share them."""
+
+    local: bool
+    """`admit` never waits: it may be asked before the books, rather than at the same time."""
 
     def admit(self, caller: Caller, request_id: str, tokens: int, body: bytes) -> Awaitable[Admission]:
         """Count a request of about `tokens` tokens in. `body` is a digest of the request's body (D25).
 
-        Raises KenariError 429 `rate_limited` with the smallest honest `retry_after`.
+        Raises LimitReached, a 429 `rate_limited` with the smallest honest `retry_after`.
         """
         ...
 
     def release(self, admission: Admission, tokens: int) -> None:
         """The request has ended and used `tokens`; never waits."""
+        ...
+
+
+class Records(Protocol):
+    """What a caller may read of itself: JSON bodies, ready to be answered. Raises KenariError 503 while the store cannot
+    say."""
+
+    def key(self, caller: Caller) -> Awaitable[bytes]:
+        """The key: its scope, limits and budgets."""
+        ...
+
+    def credits(self, caller: Caller) -> Awaitable[bytes]:
+        """The account's balance."""
+        ...
+
+    def generation(self, caller: Caller, request_id: str) -> Awaitable[bytes | None]:
+        """The bill line of a request of the caller's account, None when there is none."""
+        ...
+
+
+class Counter(Protocol):
+    """Counts tokens offline, by the vocabulary that a model's name suggests."""
+
+    def encoding(self, model: str) -> str:
+        """The name of the vocabulary for a model, "" when none is known for it (or it is not loaded yet)."""
+        ...
+
+    def count(self, encoding: str, text: str) -> int:
+        """The tokens of a text in this vocabulary. Long texts may be counted in part and reckoned up."""
         ...
 
 

@@ -6,9 +6,10 @@ from typing import Any
 
 from kenari.catalog.models import Catalog
 from kenari.core.errors import KenariError
-from kenari.core.ports import Exchange, Keys
+from kenari.core.ports import Exchange, Keys, Records
 from kenari.dialects.base import Dialect
 from kenari.dialects.registry import BY_PATH, DIALECTS
+from kenari.doors.callers import CALLER_PATHS, serve_caller
 from kenari.gateway.heads import JSON, answer_error, id_lines
 from kenari.gateway.serve import Gateway
 from kenari.keys.identify import identify
@@ -23,6 +24,9 @@ _TEXT_TYPES = (b"application/json", b"text/", b"application/x-www-form-urlencode
 class PublicDoor:
     """Serves exchanges of the inbound end. `ready` says whether the process can serve (readyz), `cors_origins` which
     pages of a browser may call it."""
+
+    records: Records | None = None
+    """What callers may read of themselves; None where nothing is stored."""
 
     def __init__(
         self, gateway: Gateway, keys: Keys, catalog: Catalog, cors_origins: tuple[str, ...], ready: Callable[[], bool]
@@ -66,6 +70,8 @@ class PublicDoor:
             raise KenariError("method_not_allowed", f"{path} takes POST only")
         if path == MODELS_PATH or path.startswith(MODELS_PATH + "/"):
             self._models(exchange, path)
+        elif path in CALLER_PATHS:
+            await serve_caller(exchange, path, self._keys, self.records)
         elif path in ("/healthz", "/readyz", "/"):
             self._state(exchange, path)
         else:
@@ -113,7 +119,8 @@ _PREFLIGHT = (
 )
 _EXPOSED = (
     b"access-control-expose-headers: x-request-id, request-id, x-kenari-ignored, retry-after, retry-after-ms, "
-    b"x-should-retry\r\n"
+    b"x-should-retry, x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests, "
+    b"x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens\r\n"
 )
 
 

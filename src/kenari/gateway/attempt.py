@@ -13,6 +13,7 @@ from kenari.gateway.estimate import completed_usage
 from kenari.gateway.gate import Gate, Phase
 from kenari.gateway.plan import Candidate
 from kenari.gateway.sinks import Sink
+from kenari.gateway.tally import Count, Tally
 from kenari.wire.sse import Frames
 
 MAX_ERROR_BODY = 256 * 1024
@@ -53,6 +54,9 @@ class Attempt:
         self._last = self._clock()
         self._secrets = (candidate.key,)
         self.names: tuple[str, str] = ("", "")
+        self.count = Count(request)
+        self.tally: Tally | None = None
+        self._cut = False
 
     def start(self, upstream: Upstream, outgoing: Outgoing) -> None:
         """Call the provider."""
@@ -61,8 +65,17 @@ class Attempt:
 
     @property
     def usage(self) -> Usage:
-        """What this attempt used, estimated where the provider did not say."""
-        return completed_usage(self.gate.usage, self._request, self.gate.output_bytes)
+        """What this attempt used (so far), estimated where the provider did not say."""
+        gate, tally = self.gate, self.tally
+        said = (gate.output_bytes + 3) // 4 if tally is None else tally.tokens
+        if self._cut and tally is not None:
+            said = min(said, int(tally.most))
+        return completed_usage(gate.usage, self.count.prompt, said, partial=self._cut or gate.stop is None)
+
+    @property
+    def began(self) -> bool:
+        """The provider has begun to answer: a head that is no error was heard."""
+        return self._mode in ("stream", "json")
 
     # -- the provider speaks (core.ports.Receiver)
 
@@ -202,7 +215,9 @@ class Attempt:
                 self._fail(interrupted())
 
     def _advance(self, events: list[Event]) -> None:
-        gate = self.gate
+        gate, tally = self.gate, self.tally
+        if tally is not None:
+            tally.add(events)
         out = gate.take(events)
         if out and self.first_content is None:
             self.first_content = self._clock()
@@ -212,6 +227,10 @@ class Attempt:
             self._fail(gate.error)
         elif gate.stop is not None and (self._decoder.done or self._mode == "json"):
             self._complete(out)
+        elif tally is not None and tally.over and gate.content and self._mode == "stream" and gate.stop is None:
+            self._cut = True
+            self._close()
+            self._complete(out + gate.cut())
         elif out:
             self._sink.put(out)
 

@@ -1,7 +1,8 @@
 """Counting tokens where nobody else does (U3, M4): a calibrated guess from the request's own text."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
+from kenari.core.events import Escaped
 from kenari.core.request import (
     AudioPart,
     CallPart,
@@ -23,51 +24,55 @@ TURN_TOKENS = 4
 """What a message costs besides its text: role and separators."""
 
 
-def estimate_prompt(request: Request) -> int:
-    """The tokens of a whole prompt: texts, calls, results, tools; at least 1."""
-    count = sum(TURN_TOKENS + _parts(turn.parts) for turn in request.turns)
+def estimate_prompt(request: Request, count: Callable[[Escaped], int] = estimate_tokens) -> int:
+    """The tokens of a whole prompt: texts, calls, results, tools; at least 1. `count` counts one escaped text."""
+    total = sum(TURN_TOKENS + _parts(turn.parts, count) for turn in request.turns)
     for tool in request.tools:
-        count += estimate_tokens(tool.name.encode("utf-8", "replace") + (tool.description or b""))
+        total += count(tool.name.encode("utf-8", "replace") + (tool.description or b""))
         if tool.schema is not None:
-            count += estimate_tokens(bytes(tool.schema))
-    return max(1, count)
+            total += count(bytes(tool.schema))
+    return max(1, total)
 
 
-def _parts(parts: Iterable[Part]) -> int:
-    count = 0
+def _parts(parts: Iterable[Part], count: Callable[[Escaped], int]) -> int:
+    total = 0
     for part in parts:
         match part:
             case TextPart() | ReasoningPart():
-                count += estimate_tokens(part.text)
+                total += count(part.text)
             case CallPart():
-                count += estimate_tokens(part.arguments) + TURN_TOKENS
+                total += count(part.arguments) + TURN_TOKENS
             case ResultPart():
-                count += _parts(part.parts) + TURN_TOKENS
+                total += _parts(part.parts, count) + TURN_TOKENS
             case ImagePart():
-                count += IMAGE_TOKENS
+                total += IMAGE_TOKENS
             case FilePart():
-                count += estimate_tokens(part.text) if part.text else len(part.data) // 12
+                total += count(part.text) if part.text else len(part.data) // 12
             case AudioPart():
-                count += len(part.data) // 200
+                total += len(part.data) // 200
             case OpaquePart():
-                count += estimate_tokens(bytes(part.raw))
-    return count
+                total += count(bytes(part.raw))
+    return total
 
 
-def completed_usage(reported: Usage | None, request: Request, output_bytes: int) -> Usage:
-    """What the provider reported, with the counts that it left out filled in and marked as estimated."""
+def completed_usage(reported: Usage | None, prompt: Callable[[], int], said: int, partial: bool = False) -> Usage:
+    """What the provider reported, with the counts that it left out filled in and marked as estimated.
+
+    `prompt` counts the request's own tokens, `said` are the tokens that the model said by our own count. An answer that
+    is `partial` was broken off: what its provider reported by then lags behind what it said.
+    """
     usage = reported or Usage()
-    fresh, output = usage.fresh, usage.output
     missing_input = usage.prompt == 0
-    missing_output = not output and output_bytes > 0
+    output = usage.output or 0
+    missing_output = said > output if partial else said > 0 and not output
     if not missing_input and not missing_output:
         return usage
     return Usage(
-        fresh=estimate_prompt(request) if missing_input else fresh,
+        fresh=prompt() if missing_input else usage.fresh,
         cache_read=usage.cache_read,
         cache_write_5m=usage.cache_write_5m,
         cache_write_1h=usage.cache_write_1h,
-        output=max(1, (output_bytes + 3) // 4) if missing_output else output,
+        output=said if missing_output else usage.output,
         reasoning=usage.reasoning,
         estimated=True,
     )

@@ -9,23 +9,28 @@ from kenari.core.caller import Caller
 from kenari.core.errors import KenariError, interrupted
 from kenari.core.fold import Reply
 from kenari.core.ids import Sealed, SealedPiece, cache_key
-from kenari.core.ports import Exchange, Leg, Line, Outgoing
+from kenari.core.ports import Exchange, Line, Outgoing
 from kenari.core.request import Notice, Request
 from kenari.dialects.base import Answer, Dialect, Proof
 from kenari.dialects.fit import fit
 from kenari.gateway.attempt import Attempt
 from kenari.gateway.heads import JSON, STREAM, id_lines, ignored_line
+from kenari.gateway.legs import billed_usage, leg_of
 from kenari.gateway.plan import Candidate, Plan, headers_for
 from kenari.gateway.services import Services
 from kenari.gateway.sinks import PlainSink, Sink, StreamSink
+from kenari.gateway.tab import Tab
+from kenari.gateway.tally import Count, Tally
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """What a caller wants: the decoded request, the plan of the model it names, and who asks."""
+    """What a caller wants: the decoded request, the plan of the model it names, and who asks. `tab` is the running bill
+    of one that is paid."""
 
     request: Request
     plan: Plan
     caller: Caller
+    tab: Tab | None = None
 
 
 class Run:
@@ -33,7 +38,7 @@ class Run:
 
     def __init__(self, services: Services, exchange: Exchange, dialect: Dialect, wanted: Wanted, line: Line) -> None:
         self._services, self._exchange, self._dialect, self._line = services, exchange, dialect, line
-        self._request, self._caller = wanted.request, wanted.caller
+        self._request, self._caller, self._tab = wanted.request, wanted.caller, wanted.tab
         request = wanted.request
         self._maker = ""
         self._content = False
@@ -65,6 +70,7 @@ class Run:
         self._note(fitted.notices)
         attempt = Attempt(candidate, fitted, self._sink, asyncio.get_running_loop().create_future())
         attempt.names = (candidate.target.model, self._request.model)
+        self._meter(attempt, candidate)
         began = services.clock()
         attempt.start(
             services.upstream(candidate),
@@ -84,7 +90,7 @@ class Run:
             if attempt.over:
                 services.ticker.remove(attempt)
         self._content = self._content or attempt.gate.content
-        self._account(candidate, attempt, began)
+        self._account(candidate, attempt, began, plain=not fitted.stream)
         return attempt.error
 
     def abandon(self) -> None:
@@ -109,18 +115,29 @@ class Run:
         line.status = 200
         sink.fail(error)
 
-    def _account(self, candidate: Candidate, attempt: Attempt, began: float) -> None:
+    def _meter(self, attempt: Attempt, candidate: Candidate) -> None:
+        """Count along where it may be needed: for a caller that pays, and where a vocabulary is at hand."""
+        services, tab = self._services, self._tab
+        if services.counter is not None:
+            attempt.count = Count(self._request, services.counter, candidate.target.model)
+        if tab is not None:
+            attempt.tally = tab.tally(attempt.count)
+            tab.begin(attempt)
+        elif services.counter is not None and attempt.count.by_vocabulary:
+            attempt.tally = Tally(attempt.count)
+
+    def _account(self, candidate: Candidate, attempt: Attempt, began: float, plain: bool) -> None:
         line = self._line
         now = self._services.clock()
         if attempt.first_content is not None and line.first_content_ms is None:
             line.first_content_ms = (attempt.first_content - self._started) * 1000
-        outcome = "client_closed" if attempt.left else attempt.error.code if attempt.error else "ok"
-        used = attempt.gate.content or attempt.error is None
-        leg = Leg(candidate.id, attempt.usage, outcome, (now - began) * 1000) if used else None
-        if leg is None:
-            return
+        leg = leg_of(candidate.id, attempt, plain, (now - began) * 1000)
         line.legs = [*line.legs, leg]
-        line.usage = leg.usage
+        line.usage = billed_usage(line.legs)
+        if leg.billed and leg.usage.estimated:
+            line.counted = attempt.count.encoding
+        if self._tab is not None:
+            self._tab.close(leg)
         if attempt.error is None and attempt.gate.stop is not None:
             line.ending = "length" if attempt.gate.stop.reason == "length" else "done"
 

@@ -1,24 +1,52 @@
 """One request from bytes to bytes. `Gateway.complete` reads as a table of contents."""
 
 import logging
+import time
 import traceback
+from typing import cast
+
+import msgspec
 
 from kenari.catalog.models import Model
 from kenari.core.caller import Caller
 from kenari.core.errors import KenariError
-from kenari.core.ports import Exchange, Hold, Line, Reservation
+from kenari.core.ports import Exchange, LimitReached, Line, Repeat, Reservation
+from kenari.core.price import Price
 from kenari.core.request import Request
 from kenari.dialects.base import Dialect
 from kenari.dialects.fit import fit
+from kenari.gateway.admission import Entry, digest_of, repeat_name, tell_rates
 from kenari.gateway.count import count_at_provider
-from kenari.gateway.estimate import estimate_prompt
 from kenari.gateway.heads import JSON, answer_error, id_lines
 from kenari.gateway.plan import Candidate, Plan, make_plan
+from kenari.gateway.quote import Quote, lower_cap, make_quote
+from kenari.gateway.repeats import Claim
 from kenari.gateway.run import Run, Wanted
 from kenari.gateway.services import Services
+from kenari.gateway.tab import Tab
+from kenari.gateway.tally import Count
 from kenari.keys.identify import identify
+from kenari.keys.scopes import check_model, check_use, no_price
 
 _log = logging.getLogger("kenari.gateway")
+COUNT_PATH = "/v1/messages/count_tokens"
+IDEMPOTENCY_KEY = b"idempotency-key"
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """Who asks for what: a request that may be served, and the price of its model."""
+
+    caller: Caller
+    request: Request
+    model: Model
+    price: Price | None
+
+
+class Sent(msgspec.Struct, frozen=True):
+    """What is known of a request's body: its digest ("" where nobody wants it), and the Idempotency-Key it came under."""
+
+    digest: bytes
+    repeat: Repeat | None
 
 
 class Gateway:
@@ -39,18 +67,23 @@ class Gateway:
             path=exchange.path,
             peer=exchange.peer,
         )
-        hold: Hold | None = None
+        entry = Entry(self._services.limits, self._services.books)
+        claim: Claim | None = None
         try:
-            caller = identify(self._services.keys, exchange.headers)
-            line.account, line.key = caller.account, caller.key
-            request = dialect.decode_request(exchange.body)
-            line.model, line.stream, line.notices = request.model, request.stream, request.notices
-            model = self._services.catalog.chat_model(request.model)
-            hold = await self._services.books.reserve(Reservation(id=exchange.id, caller=caller, model=model.id))
-            await self._answer(exchange, dialect, request, model, caller, line)
+            asked = self._asked(exchange, dialect, line)
+            digest = await self._digest(exchange, dialect, asked.caller)
+            claim = self._claim(exchange, asked.caller, digest)
+            if claim is not None and claim.late:
+                await claim.attach(exchange, line)
+                return
+            exchange = exchange if claim is None else cast("Exchange", claim.shared)
+            tab = await self._enter(entry, exchange, asked, line, Sent(digest, claim.repeat if claim else None))
+            await self._answer(exchange, dialect, asked, tab, line)
         except KenariError as error:
             line.code, line.status = error.code, error.status
-            line.ending = "failed" if hold is not None else "refused"
+            line.ending = "failed" if entry.admitted else "refused"
+            if isinstance(error, LimitReached):
+                tell_rates(exchange, error, dialect.name == "messages", time.time)
             answer_error(exchange, dialect, error)
         except Exception as fault:  # noqa: BLE001 - ours: the client gets an error of its format, the operator a trace
             log_fault(fault, exchange.id)
@@ -58,21 +91,90 @@ class Gateway:
             answer_error(exchange, dialect, _internal())
         finally:
             line.duration_ms = (self._clock() - started) * 1000
-            self._services.books.settle(hold, line)
+            if line.price is not None:
+                line.charge = self._services.pricing.charge(line.legs, line.price)
+            entry.leave(line)
+            if claim is not None:
+                claim.end(line)
 
-    async def _answer(
-        self, exchange: Exchange, dialect: Dialect, request: Request, model: Model, caller: Caller, line: Line
-    ) -> None:
+    def _asked(self, exchange: Exchange, dialect: Dialect, line: Line) -> Asked:
+        """Who asks for what, and whether they may: all that is refused before anything is counted or held (S175)."""
+        caller = identify(self._services.keys, exchange.headers)
+        line.account, line.key = caller.account, caller.key
+        if not caller.unlimited:
+            check_use(caller, dialect.path, exchange.peer)
+        request = dialect.decode_request(exchange.body)
+        line.model, line.stream, line.notices = request.model, request.stream, request.notices
+        model = self._services.catalog.chat_model(request.model)
+        pricing = self._services.pricing
+        price = pricing.price(model)
+        if not caller.unlimited:
+            check_model(caller, request.model, model.id, model.access == "subscribers")
+            if price is None and pricing.enforce:
+                raise no_price(request.model)
+        return Asked(caller, request, model, price)
+
+    async def _digest(self, exchange: Exchange, dialect: Dialect, caller: Caller) -> bytes:
+        """The body's digest, where somebody wants it."""
+        if caller.unlimited and IDEMPOTENCY_KEY not in exchange.headers:
+            return b""
+        return await digest_of(dialect.path, exchange.body)
+
+    def _claim(self, exchange: Exchange, caller: Caller, digest: bytes) -> Claim | None:
+        """The request's place under its Idempotency-Key, None without one. Raises the 409."""
+        value = exchange.headers.get(IDEMPOTENCY_KEY)
+        return self._services.repeats.claim(repeat_name(caller, value), digest, exchange) if value else None
+
+    async def _enter(self, entry: Entry, exchange: Exchange, asked: Asked, line: Line, sent: Sent) -> Tab | None:
+        """Past the limits and the books, with one wait; the running bill of a request that is paid."""
+        services, caller, request = self._services, asked.caller, asked.request
+        if caller.unlimited:
+            reservation = Reservation(
+                id=exchange.id, caller=caller, model=asked.model.id, price=asked.price, repeat=sent.repeat
+            )
+            await entry.enter(reservation, 0, b"")
+            line.price = asked.price
+            return None
+        prompt = Count(request, services.counter, asked.model.targets[0].model).prompt()
+        quote: Quote | None = None
+        if asked.price is not None and not asked.price.free and services.pricing.enforce:
+            quote = make_quote(request, asked.model, asked.price, prompt)
+        reservation = Reservation(
+            id=exchange.id,
+            caller=caller,
+            model=asked.model.id,
+            amount=quote.amount if quote else 0,
+            least=quote.least if quote else 0,
+            price=asked.price,
+            repeat=sent.repeat,
+        )
+        try:
+            hold = await entry.enter(reservation, prompt, sent.digest)
+        finally:
+            if entry.admission is not None:
+                tell_rates(exchange, entry.admission, request.origin == "messages", time.time)
+        line.price = asked.price
+        if quote is None:
+            return None
+        lower_cap(request, quote, hold.amount)
+        line.notices = request.notices
+        return Tab(services.books, hold, quote, services.pricing.charge)
+
+    async def _answer(self, exchange: Exchange, dialect: Dialect, asked: Asked, tab: Tab | None, line: Line) -> None:
         """Try the candidates in order until one's first content."""
-        plan = self.plan(model)
+        plan = self.plan(asked.model)
         if not plan.candidates:
             raise KenariError(
                 "upstream_unavailable", "no provider of this model is configured. tell the operator", retry_after=30
             )
-        run = Run(self._services, exchange, dialect, Wanted(request, plan, caller), line)
+        run = Run(self._services, exchange, dialect, Wanted(asked.request, plan, asked.caller, tab), line)
+        if tab is not None:
+            self._services.ticker.add(tab)
         error: KenariError | None = None
         try:
             for candidate in plan.candidates:
+                if run.committed:  # the client left while the books were asked
+                    break
                 try:
                     error = await run.attempt(candidate)
                 except KenariError as refused:  # this target cannot take the request
@@ -82,21 +184,29 @@ class Gateway:
         except BaseException:
             run.abandon()
             raise
+        finally:
+            if tab is not None:
+                self._services.ticker.remove(tab)
         run.conclude(error)
 
     async def count(self, exchange: Exchange, dialect: Dialect) -> None:
         """Answer `count_tokens`: the provider's number where it counts, else our estimate (M4). Costs nothing."""
         services = self._services
         try:
-            identify(services.keys, exchange.headers)
+            caller = identify(services.keys, exchange.headers)
+            if not caller.unlimited:
+                check_use(caller, COUNT_PATH, exchange.peer)
             request = dialect.decode_request(exchange.body)
             model = self._services.catalog.chat_model(request.model)
+            check_model(caller, request.model, model.id, model.access == "subscribers")
             number: int | None = None
             candidate = next(iter(self.plan(model).candidates), None)
             if candidate is not None and _counts(candidate):
                 fitted = fit(request, candidate.target)
                 number = await count_at_provider(fitted, candidate, services.upstream(candidate), services.ticker)
-            body = b'{"input_tokens":%d}' % (number or estimate_prompt(request))
+            if not number:
+                number = Count(request, services.counter, model.targets[0].model).prompt()
+            body = b'{"input_tokens":%d}' % number
             exchange.answer(200, id_lines(exchange.id) + JSON, body)
         except KenariError as error:
             answer_error(exchange, dialect, error)

@@ -14,6 +14,8 @@ from kenari.core.ports import Hold, Line, Reservation
 from kenari.wire import jsonx
 
 Clock = Callable[[], float]
+Tap = Callable[[Line], None]
+"""Hears every line that is logged (metrics)."""
 Later = Callable[[float, Callable[[], None]], object]
 FLUSH_SECONDS = 0.05
 FLUSH_LINES = 256
@@ -25,17 +27,20 @@ class LogBooks:
     `style` is "json" or "text"; times are UTC. No prompt, answer or secret is ever in a line.
     """
 
-    def __init__(self, style: str, now: Clock, later: Later, out: TextIO | None = None) -> None:
-        self._style, self._now, self._later = style, now, later
+    def __init__(self, style: str, now: Clock, later: Later, out: TextIO | None = None, tap: Tap | None = None) -> None:
+        self._style, self._now, self._later, self._tap = style, now, later, tap
         self._out = out
         self._lines: list[bytes] = []
         self._scheduled = False
         self._second, self._prefix = -1, ""
+        self._owned: dict[str, tuple[str, Reservation]] = {}
         self.in_flight = 0
 
-    async def reserve(self, reservation: Reservation) -> Hold:
-        """Admit the request; the bootstrap key has no balance to check."""
+    async def reserve(self, reservation: Reservation, owner: str = "") -> Hold:
+        """Admit the request; the bootstrap key has no balance to check. `owner` names the worker it is for."""
         self.in_flight += 1
+        if owner:
+            self._owned[reservation.id] = (owner, reservation)
         return Hold(reservation.id, reservation.caller)
 
     def note(self, hold: Hold, charge: int) -> None:
@@ -45,6 +50,9 @@ class LogBooks:
         """Write the request's line."""
         if hold is not None:
             self.in_flight -= 1
+            self._owned.pop(hold.id, None)
+        if self._tap is not None:
+            self._tap(line)
         record = self._record(line)
         self._lines.append(jsonx.encode(record) if self._style == "json" else _as_text(record))
         if len(self._lines) >= FLUSH_LINES:
@@ -52,6 +60,14 @@ class LogBooks:
         elif not self._scheduled:
             self._scheduled = True
             self._later(FLUSH_SECONDS, self.flush)
+
+    def abandon(self, owner: str) -> None:
+        """A worker has died: what it had open leaves its lines as `crashed`."""
+        for id, (name, asked) in tuple(self._owned.items()):
+            if name == owner:
+                caller = asked.caller
+                line = Line(id=id, account=caller.account, key=caller.key, model=asked.model, ending="crashed")
+                self.settle(Hold(id, caller), line)
 
     def flush(self) -> None:
         """Write out what waits."""

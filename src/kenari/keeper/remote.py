@@ -5,11 +5,11 @@ No request waits for the keeper longer than `PATIENCE`; without a keeper nothing
 
 import asyncio
 from collections.abc import Callable
-from typing import TypeAlias, TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 from kenari.core.caller import Caller
 from kenari.core.errors import KenariError
-from kenari.core.ports import Admission, Books, Hold, Line, Reservation
+from kenari.core.ports import Admission, Books, Hold, LimitReached, Line, Reservation
 from kenari.keeper.callers import PackedCallers
 from kenari.keeper.channel import Channel
 from kenari.keeper.words import (
@@ -18,8 +18,10 @@ from kenari.keeper.words import (
     Configure,
     Drain,
     End,
+    Found,
     Held,
     KeySet,
+    Look,
     Note,
     Refused,
     Release,
@@ -35,7 +37,8 @@ PATIENCE = 5.0
 SWEEP_SECONDS = 0.5
 
 Push: TypeAlias = Setup | Configure | KeySet | Drain | End
-Asked = TypeVar("Asked", Held, Admitted)
+Answer: TypeAlias = Held | Admitted | Found
+Asked = TypeVar("Asked", Held, Admitted, Found)
 
 
 class Link:
@@ -47,7 +50,7 @@ class Link:
         self.channel.closed.add_done_callback(lambda _: self._lost())
         self._push = push
         self._number = 0
-        self._waiting: dict[int, tuple[asyncio.Future[Held | Admitted], float]] = {}
+        self._waiting: dict[int, tuple[asyncio.Future[Answer], float]] = {}
         self._sweeper: asyncio.TimerHandle | None = None
 
     @property
@@ -66,7 +69,7 @@ class Link:
         if not self.up or self.channel.full:
             raise _gone()
         self._number = number = self._number + 1
-        future: asyncio.Future[Held | Admitted] = self._loop.create_future()
+        future: asyncio.Future[Answer] = self._loop.create_future()
         self._waiting[number] = (future, self._loop.time() + PATIENCE)
         if self._sweeper is None:
             self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep)
@@ -77,27 +80,18 @@ class Link:
         return answer
 
     def _hear(self, word: ToWorker) -> None:
-        if isinstance(word, Held | Admitted):
+        if isinstance(word, Held | Admitted | Found):
             future = self._take(word.number)
             if future is not None:
                 future.set_result(word)
         elif isinstance(word, Refused):
             future = self._take(word.number)
             if future is not None:
-                future.set_exception(
-                    KenariError(
-                        word.code,
-                        word.message,
-                        word.param,
-                        retry_after=word.retry_after,
-                        should_retry=word.should_retry,
-                        elsewhere=word.elsewhere,
-                    )
-                )
+                future.set_exception(error_of(word))
         else:
             self._push(word)
 
-    def _take(self, number: int) -> "asyncio.Future[Held | Admitted] | None":
+    def _take(self, number: int) -> "asyncio.Future[Answer] | None":
         """Who waits for this answer; None when nobody does any more."""
         future, _ = self._waiting.pop(number, (None, 0.0))
         return None if future is None or future.done() else future
@@ -181,6 +175,44 @@ class RemoteLimits:
     def release(self, admission: Admission, tokens: int) -> None:
         """The request has ended."""
         self._link.say(Release(admission.id, tokens))
+
+
+class RemoteRecords:
+    """`core.ports.Records` of the keeper, which alone has the store."""
+
+    def __init__(self, link: Link, callers: PackedCallers) -> None:
+        self._link, self._callers = link, callers
+
+    async def key(self, caller: Caller) -> bytes:
+        """The caller's key."""
+        return await self._look("key", caller) or b"{}"
+
+    async def credits(self, caller: Caller) -> bytes:
+        """The caller's balance."""
+        return await self._look("credits", caller) or b"{}"
+
+    async def generation(self, caller: Caller, request_id: str) -> bytes | None:
+        """The bill line of one of the caller's requests."""
+        return await self._look("generation", caller, request_id)
+
+    async def _look(
+        self, what: Literal["key", "credits", "generation"], caller: Caller, request: str = ""
+    ) -> bytes | None:
+        packed = self._callers.pack(caller)
+        return (await self._link.ask(lambda number: Look(number, what, packed, request), Found)).body
+
+
+def error_of(word: Refused) -> KenariError:
+    """The error that the keeper's side raised."""
+    error = KenariError(
+        word.code,
+        word.message,
+        word.param,
+        retry_after=word.retry_after,
+        should_retry=word.should_retry,
+        elsewhere=word.elsewhere,
+    )
+    return LimitReached(error, word.requests, word.tokens) if word.limit else error
 
 
 def _gone() -> KenariError:

@@ -6,6 +6,10 @@ from pathlib import Path
 
 from kenari.keys.secrets import PREFIX, make_key
 
+ADMIN_FILE = "kenari.admin"
+ADMIN_PREFIX = "ka-"
+"""What a management token that kenari makes starts with: nobody takes it for an API key."""
+
 
 def load_or_make(path: Path, make: bytes) -> tuple[bytes, bool]:
     """The content of a secret file; made with `make` when it is not there. True when it was made now.
@@ -36,11 +40,18 @@ def _make(path: Path, content: bytes) -> bool:
     return True
 
 
-def root_secret(configured: str, folder: Path, entropy: bytes) -> bytes:
-    """The one secret from which all keys are derived: configured, else `kenari.secret` beside the store."""
+def known_secret(configured: str, folder: Path) -> bytes | None:
+    """The one secret where there is one already: for those who only read."""
     if configured:
         return configured.encode("utf-8", "surrogateescape")
-    return load_or_make(folder / "kenari.secret", entropy.hex().encode())[0]
+    path = folder / "kenari.secret"
+    return load_or_make(path, b"")[0] if path.exists() else None
+
+
+def root_secret(configured: str, folder: Path, entropy: bytes) -> bytes:
+    """The one secret from which all keys are derived: configured, else `kenari.secret` beside the store."""
+    known = known_secret(configured, folder)
+    return known if known is not None else load_or_make(folder / "kenari.secret", entropy.hex().encode())[0]
 
 
 def first_key(configured: str, folder: Path, entropy: bytes) -> tuple[str, bool]:
@@ -53,3 +64,16 @@ def first_key(configured: str, folder: Path, entropy: bytes) -> tuple[str, bool]
     if not key.startswith(PREFIX.encode()) or not key.isascii():
         raise OSError(f"{folder / 'kenari.key'} holds no key. delete it, and a new one is made")
     return key.decode(), made
+
+
+def admin_token(configured: str, folder: Path, entropy: bytes) -> str:
+    """The management token: configured, else `kenari.admin` beside the store, made once (F11).
+
+    Raises OSError."""
+    if configured:
+        return configured
+    made = make_key(entropy).removeprefix(PREFIX)
+    token, _ = load_or_make(folder / ADMIN_FILE, (ADMIN_PREFIX + made).encode())
+    if not token.isascii():
+        raise OSError(f"{folder / ADMIN_FILE} holds no token. delete it, and a new one is made")
+    return token.decode()

@@ -6,21 +6,23 @@ each admission released.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeAlias
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
 from kenari.core.errors import KenariError
-from kenari.core.ports import Admission, Books, Hold, Limits, Line, Reservation
+from kenari.core.ports import Admission, Books, Hold, LimitReached, Limits, Line, Records, Reservation
 from kenari.keeper.callers import UnpackedCallers
 from kenari.keeper.words import (
     Admit,
     Admitted,
     Applied,
+    Found,
     FromWorker,
     Held,
     Leaving,
+    Look,
     Note,
     Ready,
     Refused,
@@ -37,33 +39,43 @@ _INTERNAL = "something went wrong in kenari. send the request again; tell the op
 Report: TypeAlias = Ready | Applied | Leaving
 
 
-class _Open(msgspec.Struct):
-    """A request whose hold was granted."""
+class NodeBooks(Books, Protocol):
+    """The books of a node: they know for which worker a request was admitted."""
 
-    reservation: Reservation
-    hold: Hold
-    began: float
-    noted: int = 0
+    def reserve(self, reservation: Reservation, owner: str = "") -> Awaitable[Hold]:
+        """As `Books.reserve`, for a worker."""
+        ...
+
+    def abandon(self, owner: str) -> None:
+        """Settle all that a worker has left open as `crashed`: its last estimate, at most what was set aside (U5)."""
+        ...
+
+
+class Shared(msgspec.Struct, frozen=True, kw_only=True):
+    """What a session serves a worker with."""
+
+    books: NodeBooks
+    limits: Limits
+    records: Records | None
+    callers: UnpackedCallers
 
 
 class Session:
-    """One life of one worker. `say` reaches the worker, `report` hears what concerns the supervisor."""
+    """One life of one worker, by the name of `owner`. `say` reaches the worker, `report` hears what concerns the
+    supervisor."""
 
     def __init__(
-        self,
-        books: Books,
-        limits: Limits,
-        callers: UnpackedCallers,
-        say: Callable[[Word], None],
-        report: Callable[[Report], None],
+        self, owner: str, shared: Shared, say: Callable[[Word], None], report: Callable[[Report], None]
     ) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._books, self._limits, self._callers = books, limits, callers
+        self._owner = owner
+        self._books, self._limits, self._records = shared.books, shared.limits, shared.records
+        self._callers = shared.callers
         self._say, self._report = say, report
-        self._open: dict[str, _Open] = {}
+        self._open: dict[str, Hold] = {}
         self._admitted: dict[str, tuple[Admission, int]] = {}
         self._early: dict[str, Line | None] = {}  # requests that wait for their hold, and their line if it came first
         self._released: dict[str, int | None] = {}  # the same for admissions
+        self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended = False
 
@@ -87,14 +99,15 @@ class Session:
                 self._begin(self._admit(word))
             case Release():
                 self._release(word.id, word.tokens)
+            case Look():
+                self._begin(self._look(word))
             case Ready() | Applied() | Leaving():
                 self._report(word)
 
     async def ended(self) -> None:
         """The worker has gone: all that it left open is closed. Returns when its last question was answered."""
         self._ended = True
-        for request in tuple(self._open):
-            self._crash(request)
+        self._abandon()
         for request, (_, tokens) in tuple(self._admitted.items()):
             self._release(request, tokens)
         if self._tasks:
@@ -116,19 +129,19 @@ class Session:
             repeat=word.repeat,
         )
         try:
-            hold = await self._books.reserve(reservation)
+            hold = await self._books.reserve(reservation, self._owner)
         except KenariError as error:
             self._refuse(word.number, error, word.id)
             return
         except Exception as fault:  # noqa: BLE001 - ours: the client gets a 500, the operator the kind of fault
             self._refuse(word.number, _internal("reserve", fault), word.id)
             return
-        self._open[word.id] = _Open(reservation, hold, self._loop.time())
+        self._open[word.id] = hold
         line = self._early.pop(word.id, None)
         if line is not None:  # the worker has given up waiting, and its request has ended
             self._settle(line)
         elif self._ended:
-            self._crash(word.id)
+            self._abandon()
         else:
             self._say(Held(word.number, hold.amount))
 
@@ -139,36 +152,36 @@ class Session:
         self._say(_refused(number, error))
 
     def _note(self, request: str, charge: int) -> None:
-        found = self._open.get(request)
-        if found is not None:
-            found.noted = charge
-            self._books.note(found.hold, charge)
+        hold = self._open.get(request)
+        if hold is not None:
+            self._books.note(hold, charge)
 
     def _settle(self, line: Line) -> None:
         if line.id in self._early:
             self._early[line.id] = line
             return
-        found = self._open.pop(line.id, None)
-        self._books.settle(found.hold if found is not None else None, line)
+        self._books.settle(self._open.pop(line.id, None), line)
 
-    def _crash(self, request: str) -> None:
-        """Bill what was noted last, at most what was set aside (U5)."""
-        found = self._open.pop(request)
-        asked = found.reservation
-        self._books.settle(
-            found.hold,
-            Line(
-                id=request,
-                account=asked.caller.account,
-                key=asked.caller.key,
-                model=asked.model,
-                code="internal_error",
-                ending="crashed",
-                duration_ms=(self._loop.time() - found.began) * 1000,
-                price=asked.price,
-                charge=min(found.noted, found.hold.amount),
-            ),
-        )
+    def _abandon(self) -> None:
+        self._open.clear()
+        self._books.abandon(self._owner)
+
+    async def _look(self, word: Look) -> None:
+        caller = self._callers.unpack(word.caller)
+        records = self._records
+        try:
+            if records is None:  # the worker was told so, and does not ask
+                raise TypeError
+            if word.what == "generation":
+                body = await records.generation(caller, word.request)
+            else:
+                body = await (records.key(caller) if word.what == "key" else records.credits(caller))
+        except KenariError as error:
+            self._say(_refused(word.number, error))
+        except Exception as fault:  # noqa: BLE001 - as above
+            self._say(_refused(word.number, _internal(word.what, fault)))
+        else:
+            self._say(Found(word.number, body))
 
     async def _admit(self, word: Admit) -> None:
         caller = self._callers.unpack(word.caller)
@@ -204,6 +217,16 @@ def _internal(what: str, fault: Exception) -> KenariError:
 
 
 def _refused(number: int, error: KenariError) -> Refused:
+    limit = isinstance(error, LimitReached)
     return Refused(
-        number, error.code, error.message, error.param, error.retry_after, error.should_retry, error.elsewhere
+        number,
+        error.code,
+        error.message,
+        error.param,
+        error.retry_after,
+        error.should_retry,
+        error.elsewhere,
+        limit,
+        error.requests if limit else None,
+        error.tokens if limit else None,
     )

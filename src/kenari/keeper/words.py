@@ -4,7 +4,7 @@ A caller travels as bytes of its own (`callers.py`): it is the same for thousand
 once. A configuration travels as bytes too; the socket pair is private to parent and child.
 """
 
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -79,6 +79,15 @@ class Release(Word, frozen=True):
     tokens: int
 
 
+class Look(Word):
+    """`Records`: `what` is the method; answered by Found or Refused."""
+
+    number: int
+    what: Literal["key", "credits", "generation"]
+    caller: bytes
+    request: str
+
+
 # -- what the keeper says
 
 
@@ -99,7 +108,8 @@ class KeySet(Word, frozen=True):
 
 class Setup(Word, frozen=True):
     """The first word: all that a worker needs to serve. `envelopes`, `cache` and `hmac` (of keys' secrets) are derived from
-    the root secret, which stays with the keeper. `bootstrap` is the bootstrap key."""
+    the root secret, which stays with the keeper. `bootstrap` is the bootstrap key; `stored` says whether
+    there is anything that callers may read of themselves."""
 
     version: int
     config: bytes
@@ -108,6 +118,7 @@ class Setup(Word, frozen=True):
     hmac: bytes
     bootstrap: str
     keys: KeySet
+    stored: bool
 
 
 class Configure(Word, frozen=True):
@@ -141,7 +152,7 @@ class Admitted(Word, frozen=True):
 
 
 class Refused(Word, frozen=True):
-    """The port raised this KenariError."""
+    """The port raised this KenariError; with `limit` it was a LimitReached."""
 
     number: int
     code: str
@@ -150,7 +161,17 @@ class Refused(Word, frozen=True):
     retry_after: float | None
     should_retry: bool | None
     elsewhere: bool
+    limit: bool = False
+    requests: Rate | None = None
+    tokens: Rate | None = None
 
 
-FromWorker: TypeAlias = Ready | Applied | Leaving | Reserve | Note | Settle | Admit | Release
-ToWorker: TypeAlias = Setup | Configure | KeySet | Drain | End | Held | Admitted | Refused
+class Found(Word):
+    """A body, None when there is nothing."""
+
+    number: int
+    body: bytes | None
+
+
+FromWorker: TypeAlias = Ready | Applied | Leaving | Reserve | Note | Settle | Admit | Release | Look
+ToWorker: TypeAlias = Setup | Configure | KeySet | Drain | End | Held | Admitted | Refused | Found

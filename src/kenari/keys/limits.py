@@ -124,7 +124,7 @@ def tightest(rates: list[Rate]) -> Rate | None:
 def refusal(check: Check, wait: float) -> KenariError:
     """The 429 of a check that did not pass. `wait` is in seconds; infinity says that waiting does not help."""
     whose = "key" if check.subject.startswith("k:") else "account"
-    if math.isinf(wait):
+    if math.isinf(wait) and check.kind == "tokens":
         message = (
             f"this request alone has more tokens ({check.amount}) than the {whose} may use in a minute ({check.limit}). "
             "send less"
@@ -136,4 +136,5 @@ def refusal(check: Check, wait: float) -> KenariError:
         "concurrent": f"the {whose} may have {check.limit} requests in flight at a time",
         "loop": f"the same request came more than {check.limit} times within a minute",
     }[check.kind]
+    wait = min(wait, SECONDS)
     return KenariError("rate_limited", f"{what}. wait as long as retry-after says", retry_after=wait)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import msgspec
 
 from kenari.core.caller import Caller
-from kenari.core.ports import Admission
+from kenari.core.ports import Admission, LimitReached
 from kenari.keys.limits import (
     BUSY_SECONDS,
     SECONDS,
@@ -62,7 +62,8 @@ class MemoryLimits:
             if wait > 0 and (worst is None or wait > worst[0]):
                 worst = (wait, check)
         if worst is not None:
-            raise refusal(worst[1], worst[0])
+            told = self.told(caller, request_id, checks, now)
+            raise LimitReached(refusal(worst[1], worst[0]), told.requests, told.tokens)
         for check in checks:
             if check.kind == "concurrent":
                 self._flying.setdefault(check.subject, set()).add(request_id)

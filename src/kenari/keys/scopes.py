@@ -37,6 +37,12 @@ def check_model(caller: Caller, name: str, model_id: str, subscribers: bool) -> 
         raise KenariError("subscribers_only", message, "model")
 
 
+def no_price(name: str) -> KenariError:
+    """The 403 of a model without a price, which serves keys without limits only (F9)."""
+    message = f"the model {_shown(name)} has no price yet, so only the operator's key may use it. choose another model"
+    return KenariError("model_not_allowed", message, "model")
+
+
 def may_use(caller: Caller, names: Iterable[str]) -> bool:
     """Whether the key's scope holds one of these names: itself, or a pattern with a trailing `*`."""
     allowed = caller.scope.models

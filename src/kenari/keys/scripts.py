@@ -65,18 +65,24 @@ for i, key in ipairs(KEYS) do
   if wait > longest then refused, longest = i, wait end
 end
 local answer = {refused, string.format('%.6f', longest)}
-if refused > 0 then return answer end
 for i, key in ipairs(KEYS) do
   if ARGV[3 * i + 1] == 'concurrent' then
-    redis.call('ZADD', key, now + lease, id)
-    redis.call('EXPIRE', key, lease * 10)
+    if refused == 0 then
+      redis.call('ZADD', key, now + lease, id)
+      redis.call('EXPIRE', key, lease * 10)
+    end
     answer[#answer + 1], answer[#answer + 2] = 0, '0'
   else
-    local amount = tonumber(ARGV[3 * i + 3])
-    add(windows[i], amount)
-    save(key, windows[i])
-    answer[#answer + 1] = totals[i] + amount
-    answer[#answer + 1] = string.format('%.6f', windows[i][#windows[i]][2] + 60 - now)
+    local window, total = windows[i], totals[i]
+    if refused == 0 then
+      local amount = tonumber(ARGV[3 * i + 3])
+      add(window, amount)
+      save(key, window)
+      total = total + amount
+    end
+    local last = window[#window]
+    answer[#answer + 1] = total
+    answer[#answer + 1] = string.format('%.6f', last and last[2] + 60 - now or 0)
   end
 end
 answer[#answer + 1] = string.format('%.6f', now)

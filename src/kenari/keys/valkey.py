@@ -14,7 +14,7 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from kenari.core.caller import Caller
-from kenari.core.ports import Admission, Rate
+from kenari.core.ports import Admission, LimitReached, Rate
 from kenari.keys.limits import BUSY_SECONDS, Check, checks_of, refusal, tightest
 from kenari.keys.memory import MemoryLimits
 from kenari.keys.scripts import ADMIT, RELEASE, RENEW
@@ -118,7 +118,9 @@ class ValkeyLimits:
             return await self._memory.admit(caller, request_id, tokens, body)
         refused, wait = int(answer[0]), float(answer[1])
         if refused:
-            raise refusal(checks[refused - 1], math.inf if wait >= _NEVER else wait)
+            told = _told(caller, request_id, checks, answer)
+            error = refusal(checks[refused - 1], math.inf if wait >= _NEVER else wait)
+            raise LimitReached(error, told.requests, told.tokens)
         self._open[request_id] = _Entry(checks, float(answer[-1]))
         return _told(caller, request_id, checks, answer)
 

@@ -17,7 +17,7 @@ class StoreDown(Exception):
     """The store cannot say now: no connection, a disk error, too slow. Trying again later may help."""
 
 
-class Unknown(Exception):
+class Unknown(LookupError):
     """There is no account or key of this id. The message says which."""
 
 
@@ -192,3 +192,4 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     charge: int
     body: bytes
     unlimited: bool = False
+    price: Price | None = None

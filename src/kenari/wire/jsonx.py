@@ -6,6 +6,7 @@ inside of their string literal (see core/events.py). Only what a rule has to und
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -54,17 +55,22 @@ def read(use: msgspec.json.Decoder[T], data: bytes | Raw) -> T:
     try:
         return use.decode(data)
     except msgspec.ValidationError as error:
-        raise _malformed(error) from None
+        raise malformed(error) from None
     except msgspec.DecodeError as error:
         repaired = replace_lone_surrogates(bytes(data))
         if repaired is None:
-            raise _malformed(error) from None
+            raise malformed(error) from None
     except RecursionError:
         raise Malformed("the JSON is nested too deeply") from None
     try:
         return use.decode(repaired)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise _malformed(error) from None
+        raise malformed(error) from None
+
+
+def schemas(kinds: Iterable[Any], template: str) -> tuple[tuple[dict[str, Any], ...], dict[str, Any]]:
+    """JSON Schemas (2020-12) of types, and those of the records in them by name; `template` makes the references."""
+    return msgspec.json.schema_components(kinds, ref_template=template)
 
 
 def members(data: bytes | Raw) -> dict[str, Raw]:
@@ -85,7 +91,7 @@ def value(data: bytes | Raw) -> Any:
         try:
             return _without_surrogates(json.loads(bytes(data)))
         except (ValueError, RecursionError) as error:
-            raise _malformed(error) from None
+            raise malformed(error) from None
 
 
 def kind(raw: bytes | Raw) -> str:
@@ -183,7 +189,8 @@ def as_bad_request(error: Malformed, base: str) -> KenariError:
     return bad_request(f"{where or 'the body'}: {error}", where or None)
 
 
-def _malformed(error: Exception) -> Malformed:
+def malformed(error: Exception) -> Malformed:
+    """An error of msgspec in our words, with the path of what is at fault."""
     if isinstance(error, RecursionError):
         return Malformed("the JSON is nested too deeply")
     text = str(error)

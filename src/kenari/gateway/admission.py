@@ -1,0 +1,84 @@
+"""Letting a request in: the limits and the books are asked with one wait before the provider, and told of its end."""
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+
+from kenari.core.caller import Caller
+from kenari.core.ports import Admission, Books, Exchange, Hold, LimitReached, Limits, Line, Reservation
+from kenari.gateway.rates import rate_lines
+
+THREAD_BYTES = 1024 * 1024
+"""Bodies larger than this are hashed in a thread, so that no stream waits."""
+
+
+class Entry:
+    """One request's way in and out. `admission` and `hold` are what it was given; None where it got none (yet)."""
+
+    def __init__(self, limits: Limits, books: Books) -> None:
+        self._limits, self._books = limits, books
+        self.admission: Admission | None = None
+        self.hold: Hold | None = None
+
+    async def enter(self, reservation: Reservation, tokens: int, body: bytes) -> Hold:
+        """Count the request of about `tokens` tokens in and set its money aside; `body` is a digest of its body.
+
+        Raises LimitReached (429), or the books' 402, 409 or 503. Limits that have to be asked over a network are asked
+        while the books work: then a refused request may have a hold, which is to be given back.
+        """
+        caller = reservation.caller
+        if self._limits.local:
+            self.admission = await self._limits.admit(caller, reservation.id, tokens, body)
+            self.hold = await self._books.reserve(reservation)
+            return self.hold
+        admitting = asyncio.ensure_future(self._limits.admit(caller, reservation.id, tokens, body))
+        holding = asyncio.ensure_future(self._books.reserve(reservation))
+        try:
+            await asyncio.wait({admitting, holding})
+        finally:
+            for task in (admitting, holding):
+                task.cancel()
+            if _succeeded(admitting):
+                self.admission = admitting.result()
+            if _succeeded(holding):
+                self.hold = holding.result()
+        admitting.result()
+        return holding.result()
+
+    @property
+    def admitted(self) -> bool:
+        """Both have let it in: it will have a bill line."""
+        return self.admission is not None and self.hold is not None
+
+    def leave(self, line: Line) -> None:
+        """The request has ended with this line. Its tokens are counted as they were, its hold is settled."""
+        if self.admission is not None:
+            self._limits.release(self.admission, line.usage.total)
+        self._books.settle(self.hold, line)
+
+
+def _succeeded(task: "asyncio.Future[Admission] | asyncio.Future[Hold]") -> bool:
+    return task.done() and not task.cancelled() and task.exception() is None
+
+
+def tell_rates(exchange: Exchange, found: Admission | LimitReached, messages: bool, now: Callable[[], float]) -> None:
+    """Let whatever answer goes out say how the limits stand (A4)."""
+    if found.requests is not None or found.tokens is not None:
+        exchange.extra_headers += rate_lines(found.requests, found.tokens, messages, now)
+
+
+async def digest_of(path: str, body: bytes) -> bytes:
+    """A digest of what is asked: the endpoint and the body (D25, F14)."""
+    if len(body) > THREAD_BYTES:
+        return await asyncio.to_thread(_digest, path, body)
+    return _digest(path, body)
+
+
+def _digest(path: str, body: bytes) -> bytes:
+    return hashlib.blake2b(body, digest_size=16, person=hashlib.sha256(path.encode()).digest()[:16]).digest()
+
+
+def repeat_name(caller: Caller, value: bytes) -> bytes:
+    """What an Idempotency-Key is known by: a digest of account, key and value."""
+    text = b"\0".join((caller.account.encode(), caller.key.encode(), value))
+    return hashlib.sha256(text).digest()

@@ -1,0 +1,71 @@
+"""The running bill of one request that is paid: what it would cost if it ended now, journalled about once a second."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from kenari.core.ports import Books, Hold, Leg
+from kenari.core.price import Price
+from kenari.core.usage import Usage
+from kenari.gateway.quote import Quote
+from kenari.gateway.tally import Count, Tally
+
+NOTE_SECONDS = 1.0
+Charge = Callable[[Sequence[Leg], Price], int]
+
+
+class Running(Protocol):
+    """A provider's call that is under way."""
+
+    @property
+    def usage(self) -> Usage:
+        """What it has used so far."""
+        ...
+
+    @property
+    def began(self) -> bool:
+        """The provider has begun to answer."""
+        ...
+
+
+class Tab:
+    """What a request has cost so far. A crash is billed the last that was noted (U5), so it is noted as it grows."""
+
+    def __init__(self, books: Books, hold: Hold, quote: Quote, charge: Charge) -> None:
+        self.hold, self.quote = hold, quote
+        self._books, self._charge = books, charge
+        self._closed: list[Leg] = []
+        self._running: Running | None = None
+        self._noted = 0
+        self._last = 0.0
+
+    def tally(self, count: Count) -> Tally:
+        """A tally for the next call, bounded by what earlier calls have left of the hold."""
+        return Tally(count, self.quote.most(self.hold.amount - self._spent(self._closed)))
+
+    def begin(self, running: Running) -> None:
+        """A call is under way."""
+        self._running = running
+
+    def close(self, leg: Leg) -> None:
+        """The call has ended as this leg. What it cost is noted before another one begins."""
+        self._running = None
+        self._closed.append(leg)
+        self._note()
+
+    def tick(self, now: float) -> None:
+        """Note what it costs by now, once a second."""
+        if now - self._last >= NOTE_SECONDS:
+            self._last = now
+            self._note()
+
+    def _note(self) -> None:
+        legs = self._closed
+        if self._running is not None and self._running.began:
+            legs = [*legs, Leg("", self._running.usage, "", 0.0)]
+        charge = self._spent(legs)
+        if charge != self._noted:
+            self._noted = charge
+            self._books.note(self.hold, charge)
+
+    def _spent(self, legs: list[Leg]) -> int:
+        return self._charge(legs, self.quote.price) if legs else 0

@@ -1,0 +1,156 @@
+"""A thread that works through jobs with a database connection of its own, so that no disk or network ever stops the loop.
+
+What has queued up while one batch ran is the next batch; nothing waits on purpose. Results come back with one call into
+the loop for each batch.
+"""
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, TypeAlias, TypeVar
+
+import msgspec
+
+from kenari.store.database import Broken, Database, Refused
+from kenari.store.records import Conflict, StoreDown
+
+T = TypeVar("T")
+J = TypeVar("J")
+_log = logging.getLogger("kenari.store")
+RETRY_SECONDS = 0.5
+"""How long after a failed connection the next one is tried; until then every job fails at once."""
+LARGEST_BATCH = 400
+
+
+class Job(msgspec.Struct, Generic[J], eq=False):
+    """Something to do, and who waits for it."""
+
+    what: J
+    future: "asyncio.Future[Any]"
+
+
+Done: TypeAlias = "list[tuple[asyncio.Future[Any], Any, BaseException | None]]"
+
+
+class Lane(Generic[J]):
+    """The thread. `prepare` is called on each new connection; `work` does a batch and notes what came of each
+    job as soon as that is certain: when the database breaks in the middle, the rest fails."""
+
+    def __init__(
+        self,
+        database: Database,
+        prepare: Callable[[Database], None],
+        work: Callable[[list[Job[J]], Done], None],
+        late: Callable[[J, Any], None],
+    ) -> None:
+        self._database, self._prepare, self._work, self._late = database, prepare, work, late
+        self._loop = asyncio.get_running_loop()
+        self._queue: SimpleQueue[Job[J] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="kenari-store", daemon=True)
+        self._connected = False
+        self._tried = 0.0
+        self._why = StoreDown("not connected")
+        self.slowest = 0.0
+        """Seconds of the longest batch so far."""
+
+    @property
+    def waiting(self) -> int:
+        """Jobs in the queue."""
+        return self._queue.qsize()
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._thread.start()
+
+    def do(self, what: J) -> "asyncio.Future[Any]":
+        """Queue a job; the future of its result. Cancelling it before its batch begins undoes it."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._queue.put(Job(what, future))
+        return future
+
+    async def close(self) -> None:
+        """Work through what is queued, then end the thread and disconnect."""
+        self._queue.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    def _run(self) -> None:
+        ended = False
+        while not ended:
+            batch: list[Job[J]] = []
+            job = self._queue.get()
+            while job is not None:
+                if not job.future.cancelled():
+                    batch.append(job)
+                try:
+                    job = self._queue.get_nowait() if len(batch) < LARGEST_BATCH else _NOTHING
+                except Empty:
+                    job = _NOTHING
+                if job is _NOTHING:
+                    break
+            ended = job is None
+            if batch:
+                began = time.monotonic()
+                done = self._done(batch)
+                self.slowest = max(self.slowest, time.monotonic() - began)
+                self._tell(batch, done)
+        self._database.close()
+
+    def _done(self, batch: list[Job[J]]) -> Done:
+        """The outcomes of a batch; StoreDown for all of them when there is no connection."""
+        done: Done = []
+        error: BaseException = self._why
+        if self._connected or self._connect():
+            try:
+                self._work(batch, done)
+            except Broken as broken:
+                self._connected, self._tried = False, 0.0
+                error = self._why = StoreDown(str(broken))
+                _log.warning("the store is not there: %s", broken)
+            except Exception as fault:  # noqa: BLE001 - ours: who waits hears of it, the thread lives on
+                error = fault
+            self._database.rollback()
+        else:
+            error = self._why
+        known = {id(one[0]) for one in done}
+        return done + [(job.future, None, error) for job in batch if id(job.future) not in known]
+
+    def _connect(self) -> bool:
+        now = time.monotonic()
+        if self._tried and now - self._tried < RETRY_SECONDS:
+            return False
+        try:
+            self._database.connect()
+            self._prepare(self._database)
+        except (Broken, Refused) as error:
+            self._why = StoreDown(str(error))
+        except Conflict as conflict:
+            self._why = StoreDown(str(conflict))
+            self._why.__cause__ = conflict
+        else:
+            self._connected = True
+            return True
+        self._tried = time.monotonic()
+        return False
+
+    def _tell(self, batch: list[Job[J]], done: Done) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits any more
+            self._loop.call_soon_threadsafe(self._deliver, batch, done)
+
+    def _deliver(self, batch: list[Job[J]], done: Done) -> None:
+        """On the loop: wake who waits; what came too late for somebody who gave up is handed to `late`."""
+        jobs = {id(job.future): job for job in batch}
+        for future, result, error in done:
+            if future.done():
+                if error is None:
+                    self._late(jobs[id(future)].what, result)
+            elif error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+
+_NOTHING: Any = object()
