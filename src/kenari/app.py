@@ -20,13 +20,13 @@ from kenari.doors.edge import Edge
 from kenari.doors.limits import EdgeLimits
 from kenari.doors.listeners import listen, listen_on, server_context
 from kenari.doors.public import PublicDoor
+from kenari.gateway.prices import pricing
 from kenari.gateway.repeats import Repeats
 from kenari.gateway.serve import Gateway
-from kenari.gateway.services import Pricing, Services
+from kenari.gateway.services import Services
 from kenari.gateway.ticker import Ticker
 from kenari.gateway.vocabulary import Vocabularies
-from kenari.keep import Keep, Kept
-from kenari.ledger.price import charge, make_price
+from kenari.keep import Keep, Kept, say
 from kenari.node import Fault, Read, Reload, Signals, WorkersNode
 from kenari.providers.base import Provider
 from kenari.store.records import Conflict, StoreDown
@@ -55,9 +55,9 @@ def run(config: Config, read: Read, demo: bool = False) -> int:
 async def _serve(config: Config, read: Read, demo: bool) -> int:
     model: DemoModel | None = None
     if demo:
-        started = await start_demo(_say)
+        started = await start_demo(say)
         if isinstance(started, str):
-            _say(f"the real demo model is not available here: {started}. the scripted one is served instead")
+            say(f"the real demo model is not available here: {started}. the scripted one is served instead")
         else:
             model = started
             add = partial(with_demo, base_url=model.base_url, name=model.model_name)
@@ -65,10 +65,10 @@ async def _serve(config: Config, read: Read, demo: bool) -> int:
     try:
         return await serve_node(config, read)
     except OSError as error:
-        _say(f"kenari cannot start: {error.strerror or error}")
+        say(f"kenari cannot start: {error.strerror or error}")
         return 1
     except (Conflict, StoreDown) as error:
-        _say(f"kenari cannot start: {error}")
+        say(f"kenari cannot start: {error}")
         return 1
     finally:
         if model is not None:
@@ -236,7 +236,7 @@ class Server:
             keepalive=settings.keepalive,
             noop_after=settings.noop_after,
             limits=kept.limits,
-            pricing=pricing_of(config),
+            pricing=pricing(config.currency, config.enforce),
             counter=self._counter,
             repeats=self._repeats,
         )
@@ -271,18 +271,8 @@ async def _welcome(keep: Keep, address: str) -> None:
     config = keep.config
     scheme = "https" if config.server.tls_cert else "http"
     base = address if address.startswith("unix:") else f"{scheme}://{address}"
-    _say(welcome(base, keep.bootstrap if keep.bootstrap_made else None, list(config.models)).rstrip("\n"))
-    await keep.listen()
-
-
-def pricing_of(config: Config) -> Pricing:
-    """What money means by a configuration; each price is worked out once. (A route has its first model's.)"""
-    prices = {
-        one: make_price(one.input, one.output, one.cache_read, one.cache_write, one.cache_write_1h, config.currency)
-        for one in {model.price for model in config.models.values()}
-        if one is not None
-    }
-    return Pricing(lambda model: prices[model.price] if model.price is not None else None, charge, config.enforce)
+    say(welcome(base, keep.bootstrap if keep.bootstrap_made else None, list(config.models)).rstrip("\n"))
+    await keep.admin.open()
 
 
 def tick_seconds(config: Config) -> float:
@@ -292,8 +282,3 @@ def tick_seconds(config: Config) -> float:
     for provider in config.providers.values():
         shortest = min(shortest, provider.idle_timeout, provider.first_event_timeout, provider.header_timeout)
     return max(0.05, min(1.0, shortest / 4))
-
-
-def _say(line: str) -> None:
-    """A line for the person at the terminal; standard output holds the request log only."""
-    print(line, file=sys.stderr, flush=True)

@@ -14,15 +14,16 @@ def _span(letter: str, first: int, last: int) -> set[str]:
 
 
 BUILT = (
-    (_span("S", 1, 160) | _span("S", 164, 176)) - {"S52", "S116"}  # kenari's own server tools
-    | (_span("D", 1, 27) - {"D10", "D13", "D25"})
+    _span("S", 1, 176) - {"S52", "S116"}  # kenari's own server tools
+    | (_span("D", 1, 27) - {"D10", "D13"})
     | _span("R", 1, 3)
-    | _span("U", 1, 3)
+    | _span("U", 1, 7)
     | _span("E", 1, 8)
-    | _span("F", 1, 7)
-    | {"F12", "F13", "M1", "M4", "A1"}
+    | _span("F", 1, 9)
+    | {"A3", "F10", "F11"}
+    | {"F12", "F13", "F14", "M1", "M4", "A1", "A2", "A4"}
 )
-"""What stands in the contract and needs no money, no routes and no server tools."""
+"""What stands in the contract and needs no routes and no server tools."""
 
 
 def numbers_in(text: str) -> set[str]:

@@ -16,6 +16,9 @@ from kenari.config.table import Table
 from kenari.core.errors import KINDS
 from kenari.core.profile import Profile
 from kenari.dialects.registry import BY_PATH
+from kenari.doors.admin.door import ROUTES
+from kenari.doors.admin.table import PREFIX
+from kenari.keeper.metrics import GAUGES, Metrics
 from kenari.providers.rows import ROWS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,12 +28,25 @@ DESCRIPTIONS = {
     "errors.md": "every error code",
     "configuration.md": "every setting",
     "providers.md": "every provider row and profile flag",
+    "management-api.md": "every route of the admin port",
+    "metrics.md": "every metric",
 }
 SMALLEST: dict[str, Any] = {
     "providers": {"p": {"dialect": "chat", "base_url": "http://127.0.0.1:1/v1"}},
     "models": {"m": {"targets": ["p/x"]}},
     "routes": {"r": {"models": ["m"]}},
 }
+
+
+def _commands(parser: argparse.ArgumentParser, words: str) -> list[tuple[str, argparse.ArgumentParser]]:
+    """All commands below a parser, those of groups too, with their words."""
+    found: list[tuple[str, argparse.ArgumentParser]] = []
+    for action in parser._actions:  # pyright: ignore[reportPrivateUsage]
+        if isinstance(action, argparse._SubParsersAction):  # pyright: ignore[reportPrivateUsage]
+            choices: dict[str, argparse.ArgumentParser] = action.choices  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+            for name, command in choices.items():
+                found += [(f"{words} {name}", command), *_commands(command, f"{words} {name}")]
+    return found
 
 
 def _page(name: str) -> str:
@@ -89,18 +105,26 @@ def test_each_profile_flag_and_provider_row_is_documented() -> None:
 
 
 def test_each_command_and_option_is_documented() -> None:
-    """`kenari COMMAND --option`."""
-    parser = cli.parser()
+    """`kenari COMMAND --option`, `kenari GROUP COMMAND --option`."""
     text = _all_docs()
+    commands = _commands(cli.parser(), "kenari")
+    assert "kenari keys rotate" in [words for words, _ in commands]
     missing: list[str] = []
-    for action in parser._actions:  # pyright: ignore[reportPrivateUsage]
-        if isinstance(action, argparse._SubParsersAction):  # pyright: ignore[reportPrivateUsage]
-            choices: dict[str, argparse.ArgumentParser] = action.choices  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-            for name, command in choices.items():
-                missing += [] if f"kenari {name}" in text else [name]
-                options = [option for one in command._actions for option in one.option_strings]  # pyright: ignore[reportPrivateUsage]
-                missing += [option for option in options if option not in ("-h", "--help") and option not in text]
+    for words, command in commands:
+        missing += [] if words in text else [words]
+        options = [option for one in command._actions for option in one.option_strings]  # pyright: ignore[reportPrivateUsage]
+        missing += [option for option in options if option not in ("-h", "--help") and option not in text]
     assert missing == []
+
+
+def test_each_route_and_metric_of_the_admin_port_is_documented() -> None:
+    routes = [f"`{route.method} {PREFIX}{route.path}`" for route in ROUTES]
+    assert [route for route in routes if route not in _page("management-api.md")] == []
+    families = [family.name for family in Metrics("USD", "0", str).collect()]
+    names = {name if name.endswith(("_seconds", "_info")) else f"{name}_total" for name in families}
+    names |= {f"kenari_{name}" for name in GAUGES}
+    assert "kenari_requests_total" in names
+    assert [name for name in sorted(names) if f"`{name}`" not in _page("metrics.md")] == []
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))

@@ -21,12 +21,13 @@ FLOORS = {
     "keeper": 5,
     "demo": 5,
     "config": 5,
-    "keep": 6,
-    "node": 7,
-    "app": 8,
-    "worker": 9,
-    "commands": 9,
-    "cli": 10,
+    "admin_port": 6,
+    "keep": 7,
+    "node": 8,
+    "app": 9,
+    "worker": 10,
+    "commands": 10,
+    "cli": 11,
 }
 FILES = sorted(ROOT.rglob("*.py"))
 PURE = ("core", "wire", "dialects", "providers", "catalog")

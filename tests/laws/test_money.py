@@ -9,7 +9,7 @@ from money_kit import PRICE, PaidBooks, paid, told
 from kenari.core.ports import Line
 from kenari.core.profile import Profile
 from kenari.core.usage import Usage
-from kenari.gateway.legs import billed_usage
+from kenari.gateway.billing import billed_usage
 from kenari.ledger.price import charge
 
 ALWAYS = Profile(stream_always=True)
@@ -58,7 +58,7 @@ ENDINGS: dict[str, tuple[list[Any], Any, str, bool]] = {
 @pytest.mark.parametrize("client", FORMATS)
 @pytest.mark.parametrize("name", ENDINGS)
 def test_what_is_told_is_what_is_billed(client: str, name: str) -> None:
-    """L7, U3, U5, U6: one line; its charge is its legs' price; the client was told the same tokens."""
+    """L7, U3, U5, U6, S161: one line; its charge is its legs' price; the client was told the same tokens."""
     scripts, act, ending, billed = ENDINGS[name]
     rig, books = paid(*scripts)
     before = books.balance

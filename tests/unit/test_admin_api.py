@@ -541,6 +541,23 @@ def test_a_store_that_is_down_is_503_with_a_hint() -> None:
     run(main())
 
 
+class Slow(Down):
+    """A store that does not come to an end."""
+
+    async def _change(self, change: Any) -> Any:
+        await asyncio.sleep(60)
+
+
+def test_a_store_that_hangs_is_503(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kenari.doors.admin.door.PATIENCE", 0.05)
+
+    async def main() -> None:
+        async with admin_port(Slow()) as admin:
+            assert (await admin.refused("POST", ACCOUNTS, {"name": "a"}))[:2] == (503, "upstream_unavailable")
+
+    run(main())
+
+
 def test_without_a_store_there_are_status_and_metrics() -> None:
     async def main() -> None:
         async with admin_port(None) as admin:

@@ -196,6 +196,17 @@ def test_d25_a_client_in_a_loop_is_slowed() -> None:
     take(limits, caller, "w", body=b"same")
 
 
+def test_d25_a_request_that_failed_may_be_sent_again() -> None:
+    """What used nothing is no part of a loop: its client does what the error says."""
+    limits = MemoryLimits(Clock())
+    caller = Caller(account="acc", key="k1")
+    for number in range(50):
+        limits.release(take(limits, caller, number, body=b"same"), 0)
+    for number in range(20):
+        limits.release(take(limits, caller, f"good {number}", body=b"same"), 5)
+    assert "same request" in refused(lambda: limits.admit(caller, "x", 1, b"same")).message
+
+
 def test_memory_forgets_what_nobody_asks_for() -> None:
     clock = Clock()
     limits = MemoryLimits(clock)
@@ -300,6 +311,21 @@ def test_a_server_counts_as_memory_does(server: ValkeyServer) -> None:
         assert any(isinstance(one[0], str) for one in memory)
 
     asyncio.run(run())
+
+
+def test_d25_a_server_forgets_a_request_that_failed_too(server: ValkeyServer) -> None:
+    async def main() -> None:
+        async with shared(server) as (limits,):
+            caller = Caller(account="acc", key="looping")
+            for number in range(25):
+                limits.release(await limits.admit(caller, f"f{number}", 1, b"same"), 0)
+                await asyncio.gather(*vars(limits)["_tasks"])
+            for number in range(20):
+                limits.release(await limits.admit(caller, f"g{number}", 1, b"same"), 5)
+            with pytest.raises(KenariError, match="same request"):
+                await limits.admit(caller, "x", 1, b"same")
+
+    asyncio.run(main())
 
 
 def test_a_dead_process_frees_what_it_held(server: ValkeyServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,10 +87,10 @@ def said(gateway: Gateway, words: str) -> bool:
 class Stream:
     """A streamed request that is read piece by piece on a connection of its own."""
 
-    def __init__(self, gateway: Gateway, model: str) -> None:
+    def __init__(self, gateway: Gateway, model: str, key: str = KEY, text: str = "x") -> None:
         self.connection = http.client.HTTPConnection(*gateway.address, timeout=30)
-        body = json.dumps({"model": model, "stream": True, "messages": [{"role": "user", "content": "x"}]})
-        headers = {"content-type": "application/json", "authorization": f"Bearer {KEY}"}
+        body = json.dumps({"model": model, "stream": True, "messages": [{"role": "user", "content": text}]})
+        headers = {"content-type": "application/json", "authorization": f"Bearer {key}"}
         self.connection.request("POST", CHAT, body, headers)
         self.answer = self.connection.getresponse()
         self.id = self.answer.getheader("x-request-id") or ""

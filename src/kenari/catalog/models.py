@@ -104,7 +104,7 @@ def _entry(model: Model, anthropic: bool) -> dict[str, Any]:
         "kind": model.kind,
         "context_window": model.context_window,
         "max_output_tokens": model.max_output_tokens,
-        "pricing": model.price,
+        "pricing": _pricing(model.price),
         "input_modalities": modalities,
         "efforts": list(EFFORTS) if model.reasoning else [],
         "access": model.access,
@@ -113,6 +113,16 @@ def _entry(model: Model, anthropic: bool) -> dict[str, Any]:
         created = datetime.fromtimestamp(CREATED, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return {"type": "model", "id": model.id, "display_name": model.id, "created_at": created} | more
     return {"id": model.id, "object": "model", "created": CREATED, "owned_by": "kenari"} | more
+
+
+def _pricing(price: Price | None) -> dict[str, str | None] | None:
+    """The four prices, and the one of writes for an hour where it has one of its own."""
+    if price is None:
+        return None
+    shown: dict[str, str | None] = msgspec.structs.asdict(price)
+    if price.cache_write_1h is None:
+        del shown["cache_write_1h"]
+    return shown
 
 
 def _shown(name: str) -> str:

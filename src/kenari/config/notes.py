@@ -39,10 +39,6 @@ def _on_models(config: Config) -> list[str]:
     unpriced = [model.id for model in own if model.price is None]
     if unpriced:
         notes.append(f"models without a price serve keys without limits only: {', '.join(unpriced)}")
-    if len(unpriced) < len(own):
-        notes.append("models.*.price: there is no bill yet; only the bootstrap key exists")
-    if any(model.access == "subscribers" for model in own):
-        notes.append('models.*.access = "subscribers": there are no plans yet')
     silent = [model.id for model in own if model.kind != "chat"]
     if silent:
         notes.append(f"models.*.kind: only chat models are served yet, so these are refused: {', '.join(silent)}")
@@ -55,8 +51,6 @@ def _without_effect(config: Config) -> list[str]:
         notes.append("routes.*: models are tried in order, whatever the policy and the weights")
     if not config.store_url.startswith("sqlite:"):
         notes.append("store.url: secrets that kenari makes lie in the current folder, for there is no file of a store")
-    if config.limits_url != Config().limits_url:
-        notes.append("limits.url: there are no limits yet")
     if config.server.admin_listen and not is_loopback(config.server.admin_listen):
         notes.append(
             "server.admin_listen: the management API speaks plain HTTP and is reached from other machines there"

@@ -4,12 +4,36 @@ import asyncio
 import hashlib
 from collections.abc import Callable
 
+from kenari.catalog.models import Model
 from kenari.core.caller import Caller
 from kenari.core.ports import Admission, Books, Exchange, Hold, LimitReached, Limits, Line, Reservation
+from kenari.core.price import Price
 from kenari.gateway.rates import rate_lines
+from kenari.gateway.services import Services
+from kenari.keys.identify import identify
+from kenari.keys.scopes import check_model, check_use, no_price
 
 THREAD_BYTES = 1024 * 1024
 """Bodies larger than this are hashed in a thread, so that no stream waits."""
+
+
+def known_caller(services: Services, exchange: Exchange, path: str) -> Caller:
+    """Who asks, by the key in the headers; the key may be used for the endpoint `path` from where it comes. Raises 401,
+    403."""
+    caller = identify(services.keys, exchange.headers)
+    if not caller.unlimited:
+        check_use(caller, path, exchange.peer)
+    return caller
+
+
+def allowed_price(services: Services, caller: Caller, name: str, model: Model) -> Price | None:
+    """The price at which a caller may use a model that was asked for as `name`; None where it has none and need not have
+    one. Raises 403 where the key or the account may not, or a price is missing (F9)."""
+    check_model(caller, name, model.id, model.access == "subscribers")
+    price = services.pricing.price(model)
+    if price is None and services.pricing.enforce and not caller.unlimited:
+        raise no_price(name)
+    return price
 
 
 class Entry:

@@ -230,7 +230,9 @@ class Attempt:
         elif tally is not None and tally.over and gate.content and self._mode == "stream" and gate.stop is None:
             self._cut = True
             self._close()
-            self._complete(out + gate.cut())
+            ending = tally.ending()
+            gate.take(ending)
+            self._complete(out + ending)
         elif out:
             self._sink.put(out)
 

@@ -47,7 +47,6 @@ class Gate:
         self._names = names
         self._held: list[Event] = []
         self._calls: set[int] = set()
-        self._open: set[int] = set()
 
     def take(self, events: list[Event]) -> list[Event]:
         """What of these events goes to the client now."""
@@ -75,13 +74,6 @@ class Gate:
         if self.phase is not Phase.DRAIN:
             self._fail(error)
 
-    def cut(self) -> list[Event]:
-        """End the answer here as one that met its limit: what is open is closed (F8)."""
-        ending: list[Event] = [Close(index) for index in sorted(self._open)]
-        self.stop = Stop("length")
-        self.phase = Phase.DRAIN
-        return [*ending, self.stop]
-
     def _release(self, out: list[Event]) -> list[Event]:
         if not self.content:
             self._held += out
@@ -96,10 +88,6 @@ class Gate:
     def _note(self, event: Event) -> None:
         """Count an event and see what it means for the phase. By exact type: this runs for each event."""
         kind = type(event)
-        if kind is Open:
-            self._open.add(event.index)  # type: ignore[union-attr]
-        elif kind is Close:
-            self._open.discard(event.index)  # type: ignore[union-attr]
         if kind in _CONTENT:
             size = len(event.delta)  # type: ignore[union-attr]
             self.output_bytes += size

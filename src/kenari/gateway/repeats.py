@@ -95,9 +95,9 @@ class Claim(msgspec.Struct, frozen=True):
         line.notices = [*line.notices, Notice("idempotency-key", f"attached to request {self.shared.id}")]
 
     def end(self, line: Line) -> None:
-        """The first request has ended. One that was refused, or failed with nothing to pay, may be sent again."""
+        """The first request has ended. One that failed with nothing to pay may be sent again, as in the store."""
         if not self.late:
-            self.repeats.end(self.name, again=line.ending in ("refused", "failed") and not line.charge)
+            self.repeats.end(self.name, again=line.status >= 400 and not line.charge)
 
 
 def conflict(request_id: str, how: str) -> KenariError:

@@ -14,8 +14,8 @@ from kenari.core.request import Notice, Request
 from kenari.dialects.base import Answer, Dialect, Proof
 from kenari.dialects.fit import fit
 from kenari.gateway.attempt import Attempt
+from kenari.gateway.billing import billed_usage, leg_of
 from kenari.gateway.heads import JSON, STREAM, id_lines, ignored_line
-from kenari.gateway.legs import billed_usage, leg_of
 from kenari.gateway.plan import Candidate, Plan, headers_for
 from kenari.gateway.services import Services
 from kenari.gateway.sinks import PlainSink, Sink, StreamSink

@@ -15,7 +15,7 @@ from kenari.core.price import Price
 from kenari.core.request import Request
 from kenari.dialects.base import Dialect
 from kenari.dialects.fit import fit
-from kenari.gateway.admission import Entry, digest_of, repeat_name, tell_rates
+from kenari.gateway.admission import Entry, allowed_price, digest_of, known_caller, repeat_name, tell_rates
 from kenari.gateway.count import count_at_provider
 from kenari.gateway.heads import JSON, answer_error, id_lines
 from kenari.gateway.plan import Candidate, Plan, make_plan
@@ -25,8 +25,7 @@ from kenari.gateway.run import Run, Wanted
 from kenari.gateway.services import Services
 from kenari.gateway.tab import Tab
 from kenari.gateway.tally import Count
-from kenari.keys.identify import identify
-from kenari.keys.scopes import check_model, check_use, no_price
+from kenari.keys.scopes import check_model
 
 _log = logging.getLogger("kenari.gateway")
 COUNT_PATH = "/v1/messages/count_tokens"
@@ -99,20 +98,13 @@ class Gateway:
 
     def _asked(self, exchange: Exchange, dialect: Dialect, line: Line) -> Asked:
         """Who asks for what, and whether they may: all that is refused before anything is counted or held (S175)."""
-        caller = identify(self._services.keys, exchange.headers)
+        services = self._services
+        caller = known_caller(services, exchange, dialect.path)
         line.account, line.key = caller.account, caller.key
-        if not caller.unlimited:
-            check_use(caller, dialect.path, exchange.peer)
         request = dialect.decode_request(exchange.body)
         line.model, line.stream, line.notices = request.model, request.stream, request.notices
-        model = self._services.catalog.chat_model(request.model)
-        pricing = self._services.pricing
-        price = pricing.price(model)
-        if not caller.unlimited:
-            check_model(caller, request.model, model.id, model.access == "subscribers")
-            if price is None and pricing.enforce:
-                raise no_price(request.model)
-        return Asked(caller, request, model, price)
+        model = services.catalog.chat_model(request.model)
+        return Asked(caller, request, model, allowed_price(services, caller, request.model, model))
 
     async def _digest(self, exchange: Exchange, dialect: Dialect, caller: Caller) -> bytes:
         """The body's digest, where somebody wants it."""
@@ -193,9 +185,7 @@ class Gateway:
         """Answer `count_tokens`: the provider's number where it counts, else our estimate (M4). Costs nothing."""
         services = self._services
         try:
-            caller = identify(services.keys, exchange.headers)
-            if not caller.unlimited:
-                check_use(caller, COUNT_PATH, exchange.peer)
+            caller = known_caller(services, exchange, COUNT_PATH)
             request = dialect.decode_request(exchange.body)
             model = self._services.catalog.chat_model(request.model)
             check_model(caller, request.model, model.id, model.access == "subscribers")

@@ -6,7 +6,7 @@ still covered by what is held (F8)? With a vocabulary at hand texts are counted 
 
 import math
 
-from kenari.core.events import Args, Escaped, Event, Reason, Text
+from kenari.core.events import Args, Close, Escaped, Event, Open, Reason, Stop, Text
 from kenari.core.ports import Counter
 from kenari.core.request import Request
 from kenari.core.usage import estimate_tokens
@@ -72,7 +72,7 @@ class Count:
 
 
 class Tally:
-    """What a model has said in one call. `most` is how many tokens of it are covered, infinity where nothing bounds it."""
+    """What a model has said in one call, and which blocks it has open. `most` is how many tokens of it are covered, infinity where nothing bounds it."""
 
     def __init__(self, count: Count, most: float = math.inf) -> None:
         self.most = most
@@ -80,6 +80,7 @@ class Tally:
         self._counted = 0
         self._pieces: list[bytes] = []
         self._size = 0
+        self._open: set[int] = set()
 
     def add(self, events: list[Event]) -> None:
         """Count what these events say."""
@@ -89,6 +90,10 @@ class Tally:
                 self._size += len(delta) if b"\\u" not in delta else len(jsonx.unescape(delta).encode())
                 if self._vocabulary:
                     self._pieces.append(delta)
+            elif isinstance(event, Open):
+                self._open.add(event.index)
+            elif isinstance(event, Close):
+                self._open.discard(event.index)
         if self._vocabulary and self._size >= PIECE_BYTES:
             self._fold(whole=False)
 
@@ -103,6 +108,10 @@ class Tally:
     def over(self) -> bool:
         """More was said than is covered. Cheap: what was not yet counted in the vocabulary is guessed."""
         return self._counted + self._size // 4 > self.most
+
+    def ending(self) -> list[Event]:
+        """What ends the answer here as one that met its limit (F8): blocks that are open are closed first."""
+        return [*(Close(index) for index in sorted(self._open)), Stop("length")]
 
     def _fold(self, whole: bool) -> None:
         """Count the pieces that wait; without `whole` what follows the last space waits on. (No escape holds a space.)"""

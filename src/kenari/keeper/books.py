@@ -99,6 +99,7 @@ class LogBooks:
             attempts=len(line.legs),
             peer=line.peer,
             code=line.code,
+            counted=line.counted,
             notices=[notice.name for notice in line.notices],
         )
 
@@ -142,6 +143,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     attempts: int
     peer: str
     code: str = ""
+    counted: str = ""
     notices: list[str] = []
 
 

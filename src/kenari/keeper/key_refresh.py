@@ -29,8 +29,8 @@ class KeyRefresh:
         """The store could not be asked the last time."""
 
     async def start(self, patient: bool = False) -> None:
-        """Load the keys and begin to ask. Raises StoreDown when they cannot be loaded now, unless it is `patient`: then
-        they are loaded as soon as the store is there."""
+        """Load the keys and begin to ask. Raises StoreDown when they cannot be loaded now, unless `patient`: then they
+        come when the store does."""
         try:
             await self.refresh()
         except StoreDown:

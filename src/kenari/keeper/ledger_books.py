@@ -149,6 +149,10 @@ class StoreBooks:
         self._notes.pop(hold.id, None)
         if line.price is None and request is not None:
             line.price = request.price
+        if line.ending == "refused":
+            self._log.settle(hold, line)
+            self._give_back(hold)
+            return
         bill = bill_of(line, hold, self._now())
         line.charge = bill.charge
         self._log.settle(hold, line)
@@ -179,6 +183,23 @@ class StoreBooks:
             return
         self._settling[settlement.id] = settlement
         self._store.settle(settlement).add_done_callback(partial(self._written, settlement))
+
+    def _give_back(self, hold: Hold) -> None:
+        """Close a hold without a line: the limits refused the request while the hold was being made (U5)."""
+        caller = hold.caller
+        if self.outage is not None:
+            self._keep(SpooledRelease(hold.id, caller.account, caller.unlimited))
+            return
+        released = self._store.release(hold.id, caller.account, caller.unlimited)
+        released.add_done_callback(partial(self._given_back, hold))
+
+    def _given_back(self, hold: Hold, future: "asyncio.Future[bool]") -> None:
+        error = None if future.cancelled() else future.exception()
+        if isinstance(error, StoreDown):
+            self._go_offline(error)
+            self._keep(SpooledRelease(hold.id, hold.caller.account, hold.caller.unlimited))
+        elif error is not None:
+            _log.error("the store refused to give back the hold of request %s: %s", hold.id, type(error).__name__)
 
     def _written(self, settlement: Settlement, future: "asyncio.Future[bool]") -> None:
         pending = self._settling.pop(settlement.id, None)

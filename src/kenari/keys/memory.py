@@ -90,6 +90,10 @@ class MemoryLimits:
                 window = self._window(check)
                 expire(window, now)
                 correct(window, now, entry.at, tokens - check.amount)
+            elif check.kind == "loop" and tokens == 0:  # it failed: sending it again is no loop
+                window = self._window(check)
+                expire(window, now)
+                correct(window, now, entry.at, -check.amount)
 
     def told(self, caller: Caller, request_id: str, checks: list[Check], now: float) -> Admission:
         """The admission, with what its headers say."""

@@ -131,7 +131,11 @@ class ValkeyLimits:
             self._memory.release(admission, tokens)
             return
         changed = [
-            one for one in entry.checks if one.kind == "concurrent" or (one.kind == "tokens" and one.amount != tokens)
+            one
+            for one in entry.checks
+            if one.kind == "concurrent"
+            or (one.kind == "tokens" and one.amount != tokens)
+            or (one.kind == "loop" and tokens == 0)  # it failed: sending it again is no loop
         ]
         if changed and not self.down:
             names = _names(changed)

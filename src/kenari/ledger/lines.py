@@ -50,7 +50,7 @@ class Timings(msgspec.Struct, frozen=True):
 class Bill(msgspec.Struct, frozen=True, kw_only=True):
     """A request's bill line. Money in 1e-9 currency units.
 
-    `tokens` sums the billed legs. `held` is what was set aside. `noted` is the last journalled estimate, which a crashed
+    `counted` says how what is estimated was counted (U3). `tokens` sums the billed legs. `held` is what was set aside. `noted` is the last journalled estimate, which a crashed
     request is charged, at most what was held.
     """
 
@@ -76,7 +76,7 @@ class Bill(msgspec.Struct, frozen=True, kw_only=True):
     held: int = 0
     noted: int = 0
     unlimited: bool = False
-    offline: bool = False
+    counted: str = ""
     timings: Timings | None = None
 
 
@@ -141,6 +141,7 @@ def bill_of(line: Line, hold: Hold, now: float) -> Bill:
         charge=sums.charge,
         held=hold.amount,
         unlimited=hold.caller.unlimited,
+        counted=line.counted,
         timings=Timings(_rounded(line.first_content_ms), round(line.duration_ms, 2)),
     )
 
@@ -197,6 +198,7 @@ def public_bill(bill: Bill, digits: int) -> dict[str, Any]:
         "attempts": len(bill.legs),
         "tokens": _public_tokens(bill.tokens),
         "estimated": bill.estimated,
+        "counted": bill.counted,
         "price_version": price.version if price is not None else None,
         "price": None if price is None else _public_price(price, digits),
         "arithmetic": {

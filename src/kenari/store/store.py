@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import importlib
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -18,7 +19,8 @@ from kenari.store.accounts import Changes
 from kenari.store.chain import Chain
 from kenari.store.database import Broken, Database, Refused
 from kenari.store.lane import Done, Job, Lane
-from kenari.store.money import Adopt, Batch, Move, Release, Reserve, Settle, Terms
+from kenari.store.money import Batch
+from kenari.store.moves import Adopt, Move, Release, Reserve, Settle, Terms
 from kenari.store.records import (
     Account,
     AccountChange,
@@ -44,6 +46,7 @@ from kenari.store.sqlite import SqliteDatabase
 from kenari.store.upkeep import Upkeep
 
 T = TypeVar("T")
+CLAIM_TRIES, CLAIM_PAUSE = 10, 0.2
 _Change: TypeAlias = Callable[[Database], Any]
 
 
@@ -272,7 +275,12 @@ class Store:
 
     def _prepare(self, database: Database) -> None:
         """On each new connection of the writer."""
-        if not database.claim(self.settings.node):
+        tries = CLAIM_TRIES
+        while not database.claim(self.settings.node):
+            tries -= 1
+            if tries:  # a server may need a moment to see that a process has died
+                time.sleep(CLAIM_PAUSE)
+                continue
             raise Conflict(
                 f"another process already runs as node {self.settings.node} on this store. stop it, or name this one in [store] node"
             )

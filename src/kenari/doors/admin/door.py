@@ -1,5 +1,6 @@
 """The admin door: the management API, its OpenAPI document, and /metrics. On a port of its own, by its own token (A3)."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
@@ -8,7 +9,7 @@ import msgspec
 
 from kenari.core.errors import KenariError
 from kenari.core.ports import Exchange
-from kenari.doors.admin import accounts, keys, reports
+from kenari.doors.admin import accounts, keys, operations, reports
 from kenari.doors.admin.guard import Guard
 from kenari.doors.admin.openapi import document
 from kenari.doors.admin.services import Management
@@ -18,11 +19,13 @@ from kenari.gateway.heads import JSON, error_lines, id_lines
 from kenari.store.records import Conflict, StoreDown, Unknown
 from kenari.wire import jsonx
 
-ROUTES: tuple[Route, ...] = (*accounts.ROUTES, *keys.ROUTES, *reports.ROUTES)
+ROUTES: tuple[Route, ...] = (*accounts.ROUTES, *keys.ROUTES, *reports.ROUTES, *operations.ROUTES)
 OPENAPI_PATH = PREFIX + "/openapi.json"
 METRICS_PATH = "/metrics"
 MAX_BODY = 1024 * 1024
 """Bytes of a request's body on the admin port."""
+PATIENCE = 15.0
+"""Seconds that the store may take for a call."""
 _PRIVATE = b"cache-control: no-store\r\n"
 _log = logging.getLogger("kenari.admin")
 
@@ -71,7 +74,11 @@ class AdminDoor:
             route = methods.get("GET" if exchange.method == "HEAD" else exchange.method)
             if route is None:
                 raise KenariError("method_not_allowed", f"{shown(exchange.path)} takes {_words(methods)} only")
-            answer = await route.act(self._house, _read(route, exchange, actor, names))
+            asked = _read(route, exchange, actor, names)
+            async with asyncio.timeout(PATIENCE):
+                answer = await route.act(self._house, asked)
+                if route.method != "GET":
+                    await self._house.spread()
             exchange.answer(route.status, id_lines(exchange.id) + JSON + _PRIVATE, jsonx.encode(answer))
         except KenariError as error:
             self._refuse(exchange, error, allowed if error.code == "method_not_allowed" else b"")
@@ -79,8 +86,8 @@ class AdminDoor:
             self._refuse(exchange, KenariError("not_found", str(error)), b"")
         except Conflict as error:
             self._refuse(exchange, KenariError("conflict", str(error)), b"")
-        except StoreDown:
-            message = "the store does not answer now. send the request again, or look at the server's log"
+        except (StoreDown, TimeoutError):
+            message = "the store does not answer now. see what it has before you send a change again"
             self._refuse(exchange, KenariError("upstream_unavailable", message, retry_after=2), b"")
 
     def _fixed(self, exchange: Exchange) -> None:

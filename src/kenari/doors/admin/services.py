@@ -1,10 +1,12 @@
 """What the management API is put together from."""
 
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, tzinfo
 
 from kenari.core.errors import KenariError
 from kenari.doors.admin.values import Money
+from kenari.store.records import StoreDown
 from kenari.store.store import Store
 
 
@@ -12,7 +14,8 @@ class Management:
     """The services that routes act with. `store` is None where nothing is kept (`[store] url = "none:"`).
 
     `mint` makes a key's secret and the digest that is kept of it; `gauges` says how the node does; `zone` is the
-    billing time zone; `models` how many names are served; `now` and `started` are in Unix seconds.
+    billing time zone; `models` how many names are served; `now` and `started` are in Unix seconds. `changed` makes a change of
+    accounts and keys hold in this node. `reload` reads the configuration again and returns its faults.
     """
 
     def __init__(  # noqa: PLR0913 - the services of the management API, each by name
@@ -27,13 +30,22 @@ class Management:
         gauges: Callable[[], Mapping[str, float]] = dict,
         models: Callable[[], int] = lambda: 0,
         zone: tzinfo = UTC,
-        reload: Callable[[], Awaitable[list[str]]] | None = None,
+        changed: Callable[[], Awaitable[None]] | None = None,
+        reload: Callable[[], Awaitable[list[tuple[str, str]]]] | None = None,
     ) -> None:
         self.store, self.money, self.mint, self.now, self.started = store, money, mint, now, started
-        self.version, self.gauges, self.models, self.zone, self.reload = version, gauges, models, zone, reload
+        self.version, self.gauges, self.models, self.zone = version, gauges, models, zone
+        self._changed = changed
+        self.reload = reload
 
     def kept(self) -> Store:
         """The store. Raises the 404 of a node that has none."""
         if self.store is None:
             raise KenariError("not_found", 'nothing is kept here: [store] url is "none:". set one to have accounts')
         return self.store
+
+    async def spread(self) -> None:
+        """Make what was changed hold here before its answer is out; elsewhere it does within two seconds."""
+        if self._changed is not None:
+            with contextlib.suppress(StoreDown):
+                await self._changed()
