@@ -46,7 +46,7 @@ class Node:
         account = self.manage("POST", "/accounts", {"name": "a"})["id"]
         self.manage("POST", f"/accounts/{account}/credits", {"amount": credit})
         made = self.manage("POST", "/keys", {"account": account, "name": "k"} | key)
-        return account, made["id"], made["key"]
+        return account, made["id"], made["secret"]
 
     def ask(self, secret: str, number: int, model: str = "plain") -> Answer:
         """One request, unlike all others."""

@@ -89,7 +89,8 @@ class Stream:
 
     def __init__(self, gateway: Gateway, model: str, key: str = KEY, text: str = "x") -> None:
         self.connection = http.client.HTTPConnection(*gateway.address, timeout=30)
-        body = json.dumps({"model": model, "stream": True, "messages": [{"role": "user", "content": text}]})
+        asked: dict[str, Any] = {"model": model, "stream": True, "max_tokens": 100}
+        body = json.dumps(asked | {"messages": [{"role": "user", "content": text}]})
         headers = {"content-type": "application/json", "authorization": f"Bearer {key}"}
         self.connection.request("POST", CHAT, body, headers)
         self.answer = self.connection.getresponse()
