@@ -140,8 +140,8 @@ def config_text(
     providers: Mapping[str, Mapping[str, Any]], models: Mapping[str, Mapping[str, Any]], **server: Any
 ) -> str:
     """A kenari.toml. Values are written as JSON, which TOML reads alike for texts, numbers, booleans and lists."""
-    lines = ["[server]", 'listen = "127.0.0.1:0"', 'admin_listen = "127.0.0.1:0"', 'drain = "2s"']
-    lines += [f"{name} = {json.dumps(value)}" for name, value in server.items()]
+    settings = {"listen": "127.0.0.1:0", "admin_listen": "127.0.0.1:0", "drain": "2s"} | server
+    lines = ["[server]", *(f"{name} = {json.dumps(value)}" for name, value in settings.items())]
     for kind, tables in (("providers", providers), ("models", models)):
         for name, table in tables.items():
             lines.append(f"[{kind}.{json.dumps(name)}]")

@@ -31,7 +31,8 @@ class Play(NamedTuple):
 
     `finish` is chat's word (stop, length, tool_calls, content_filter). `status` other than 200 is an HTTP error.
     `broken` ends the connection after the last piece, without a finish. `fails` sends an error event there instead.
-    `pause` is seconds of silence before the first and the last piece, `forever` never ends.
+    `pause` is seconds of silence before the first piece and in the middle, `hangs` only in the middle, `forever` never
+    ends.
     """
 
     text: tuple[str, ...] = ()
@@ -49,6 +50,7 @@ class Play(NamedTuple):
     fails: bool = False
     pause: float = 0.0
     forever: bool = False
+    hangs: float = 0.0
     comment: bool = False
     tag: str = ""
     """Stands in the ids of this play's calls, so that a longer conversation has no id twice."""
@@ -465,6 +467,8 @@ class ScriptedProvider:
         for at, piece in enumerate(written):
             if play.pause and at in silent:
                 await self._wait(writer, play.pause)
+            if play.hangs and at == len(written) // 2:
+                await self._wait(writer, play.hangs)
             if play.comment and stream:
                 writer.write(_chunk(b": provider is alive\n\n"))
             if not stream:

@@ -38,6 +38,7 @@ class AdminParts(msgspec.Struct, frozen=True, kw_only=True):
     """What a node's admin port is made from. `root` is the one secret, `folder` where secrets lie that kenari makes.
 
     `changed` is awaited after each change of accounts and keys, so that it holds in this node when its answer is out.
+    `reload` reads the configuration again and returns its faults; `models` says how many are served since.
     """
 
     config: Config
@@ -47,6 +48,8 @@ class AdminParts(msgspec.Struct, frozen=True, kw_only=True):
     metrics: Metrics
     gauges: Callable[[], Mapping[str, float]]
     changed: Callable[[], Awaitable[None]] | None = None
+    reload: Callable[[], Awaitable[list[tuple[str, str]]]] | None = None
+    models: Callable[[], int] | None = None
 
 
 class AdminPort:
@@ -93,9 +96,10 @@ class AdminPort:
             started=time.time(),
             version=VERSION,
             gauges=parts.gauges,
-            models=lambda: len(config.models),
+            models=parts.models or (lambda: len(config.models)),
             zone=ZoneInfo(config.time_zone),
             changed=parts.changed,
+            reload=parts.reload,
         )
         token = admin_token(config.admin_token, parts.folder, secrets.token_bytes(32))
         guard = Guard(token, asyncio.get_running_loop().time, asyncio.sleep, self._report)

@@ -3,48 +3,41 @@
 import asyncio
 import gc
 import logging
+import random
 import secrets
-import signal
 import socket
 import sys
 import time
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 
-from kenari.admin_port import AdminParts, AdminPort, label_of
 from kenari.catalog.models import Catalog, Model, TargetRef
-from kenari.config import Config, ServerSettings
-from kenari.core.currency import currency_digits
+from kenari.config import Config, ConfigError, ServerSettings
 from kenari.core.ids import Envelopes, derive_key
+from kenari.core.ports import Upstream
 from kenari.demo.server import DemoModel, start_demo
 from kenari.demo.welcome import welcome
 from kenari.dialects.responses.dialect import ResponsesDialect
 from kenari.doors.edge import Edge
 from kenari.doors.limits import EdgeLimits
-from kenari.doors.listeners import listen, server_context
+from kenari.doors.listeners import listen, listen_on, server_context
 from kenari.doors.public import PublicDoor
 from kenari.gateway.outside import make_outside
+from kenari.gateway.pins import MemoryPins
 from kenari.gateway.prices import pricing
+from kenari.gateway.repeats import Repeats
+from kenari.gateway.routing import Routing
 from kenari.gateway.serve import Gateway
 from kenari.gateway.services import Services
 from kenari.gateway.ticker import Ticker
 from kenari.gateway.vocabulary import Vocabularies
-from kenari.keeper.books import LogBooks
-from kenari.keeper.caller_records import CallerRecords
-from kenari.keeper.key_refresh import KeyRefresh
-from kenari.keeper.ledger_books import BooksSettings, StoreBooks
-from kenari.keeper.metrics import Metrics
-from kenari.keeper.secrets import first_key, root_secret
-from kenari.keeper.spool import Spool
-from kenari.keys.bootstrap import OPERATOR, BootstrapKeys
-from kenari.keys.place import limits_at
-from kenari.keys.stored import StoredKeys
-from kenari.keys.valkey import ValkeyLimits
-from kenari.ledger.chain import Seals
-from kenari.providers.base import VERSION, Provider
+from kenari.keep import Keep, Kept, say
+from kenari.keeper.pins import ValkeyPins
+from kenari.node import Fault, Read, Reload, Signals, WorkersNode
+from kenari.providers.base import Provider
 from kenari.store.records import Conflict, StoreDown
-from kenari.store.store import Store, StoreSettings
 from kenari.upstream.http import HttpUpstream
 from kenari.upstream.scripted import ScriptedUpstream
 
@@ -54,37 +47,99 @@ except ImportError:  # a platform without uvloop: the stock loop serves too, slo
     from asyncio import new_event_loop
 
 _log = logging.getLogger("kenari")
-SPOOL_FILE = "kenari.spool"
+LOOP = new_event_loop
+LAST_SECONDS = 1.0
+"""How long a request may take to leave its line once its connection is closed."""
 DEMO_MODEL = "smollm2-135m:free"
 
 
-def run(config: Config, demo: bool = False) -> int:
-    """Serve until SIGTERM or SIGINT; the exit status."""
+def run(config: Config, read: Read, demo: bool = False) -> int:
+    """Serve until SIGTERM or SIGINT; the exit status. `read` reads the configuration again, for a reload."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(_serve(config, demo))
+    with asyncio.Runner(loop_factory=LOOP) as runner:
+        return runner.run(_serve(config, read, demo))
 
 
-async def _serve(config: Config, demo: bool) -> int:
+async def _serve(config: Config, read: Read, demo: bool) -> int:
     model: DemoModel | None = None
     if demo:
-        started = await start_demo(_say)
+        started = await start_demo(say)
         if isinstance(started, str):
-            _say(f"the real demo model is not available here: {started}. the scripted one is served instead")
+            say(f"the real demo model is not available here: {started}. the scripted one is served instead")
         else:
             model = started
-            config = with_demo(config, model.base_url, model.model_name)
+            add = partial(with_demo, base_url=model.base_url, name=model.model_name)
+            config, read = add(config), partial(_with, add, read)
     try:
-        return await Server(config).run()
+        return await serve_node(config, read)
     except OSError as error:
-        _say(f"kenari cannot start: {error.strerror or error}")
+        say(f"kenari cannot start: {error.strerror or error}")
         return 1
     except (Conflict, StoreDown) as error:
-        _say(f"kenari cannot start: {error}")
+        say(f"kenari cannot start: {error}")
         return 1
     finally:
         if model is not None:
             await model.stop()
+
+
+def _with(add: Callable[[Config], Config], read: Read) -> Config:
+    return add(read())
+
+
+async def serve_node(config: Config, read: Read) -> int:
+    """One node, of one process or of several; the exit status. Raises OSError, Conflict, StoreDown."""
+    keep = Keep(config)
+    await keep.start()
+    try:
+        return await (serve_alone if config.server.workers == 1 else serve_with_workers)(keep, read)
+    finally:
+        await keep.close()
+
+
+async def serve_with_workers(keep: Keep, read: Read) -> int:
+    """A node of several processes: this one keeps, the others serve."""
+    node = WorkersNode(keep, read, check_tls)
+    keep.serving = node
+    return await node.run(partial(_welcome, keep))
+
+
+async def serve_alone(keep: Keep, read: Read) -> int:
+    """A node of one process: listen, serve, drain, end."""
+    server = Server(keep.config, keep.kept)
+
+    async def use(config: Config) -> None:
+        check_tls(config)
+        server.apply(config)
+        keep.follow(config)
+
+    reload = Reload(keep.config, read, use)
+    keep.serving = Alone(server, reload)
+    signals = Signals(server.end, reload.begin)
+    settle_memory()
+    await _welcome(keep, await server.listen())
+    await signals.stop.wait()
+    await server.drain()
+    await server.close()
+    return 0
+
+
+class Alone:
+    """The serving part of a node of one process, as the management API sees it (keep.Serving)."""
+
+    def __init__(self, server: "Server", reload: Reload) -> None:
+        self._server, self._reload = server, reload
+
+    def gauges(self) -> dict[str, float]:
+        """How it does."""
+        return {"in_flight": self._server.in_flight, "connections": self._server.connections, "workers": 1}
+
+    async def reload(self) -> list[Fault]:
+        """Read the configuration again."""
+        return await self._reload.reload()
+
+    def keys_changed(self) -> None:
+        """The keys are looked up where they were changed."""
 
 
 def with_demo(config: Config, base_url: str, name: str) -> Config:
@@ -104,175 +159,145 @@ def with_demo(config: Config, base_url: str, name: str) -> Config:
 
 
 class Server:
-    """One process of kenari: every room, put together."""
+    """The serving part of a process: the rooms that a client's request passes, put together.
 
-    def __init__(self, config: Config) -> None:
-        self._config = config
-        settings = config.server
-        loop = asyncio.get_running_loop()
-        folder = store_folder(config.store_url)
-        root = root_secret(config.secret, folder, secrets.token_bytes(32))
-        self._key, self._key_made = first_key(config.bootstrap_key, folder, secrets.token_bytes(32))
-        self._started = time.time()
-        self._folder = folder
-        self._metrics = Metrics(config.currency, VERSION, label_of(config), self._gauges)
-        log = LogBooks(settings.log, time.time, loop.call_later, tap=self._metrics.count)
-        self._store = make_store(config, root)
-        self._ledger = None if self._store is None else make_books(config, self._store, log, folder)
-        self._books = log if self._ledger is None else self._ledger
-        self._log = log
-        self._ticker = Ticker(loop, tick_seconds(config))
+    The configuration is an immutable snapshot: a request that has begun keeps the gateway it began with.
+    """
+
+    def __init__(self, config: Config, kept: Kept) -> None:
+        self._config, self._kept = config, kept
+        self._ticker = Ticker(asyncio.get_running_loop(), tick_seconds(config))
         self._http = HttpUpstream()
-        keys = self._keys = StoredKeys(derive_key(root, "keys"), time.time, BootstrapKeys({self._key: OPERATOR}))
-        self._refresh = None if self._store is None else KeyRefresh(self._store, keys)
-        self._limits = limits_at(config.limits_url, node_name(config), loop.time)
-        catalog = Catalog(config.models, {name: route.models for name, route in config.routes.items()})
+        self._upstreams: dict[str, Upstream] = {
+            "http": self._http,
+            "https": self._http,
+            "scripted": ScriptedUpstream(),
+        }
+        self._counter = Vocabularies() if Vocabularies.there() else None
+        clock = asyncio.get_running_loop().time
+        self._repeats = Repeats(clock)
+        self._pins = ValkeyPins(config.limits_url, clock) if config.limits_url.startswith("valkey:") else None
+        pins_key = derive_key(kept.derived.cache, "pins")
+        chance = random.Random(secrets.randbits(128))
+        self._routing = Routing(clock, self._pins or MemoryPins(clock), pins_key, chance)
+        self._draining = False
+        settings = config.server
+        self._tls = server_context(settings.tls_cert, settings.tls_key) if settings.tls_cert else None
+        door = self._door(config)
+        self._edge = Edge(door.serve, door.refuse, edge_limits(settings))
+
+    def apply(self, config: Config) -> None:
+        """Serve new requests by this configuration. Raises OSError when its certificate cannot be had."""
+        settings = config.server
+        if self._tls is not None:
+            self._tls.load_cert_chain(settings.tls_cert, settings.tls_key)
+        door = self._door(config)
+        self._edge.serve, self._edge.refuse = door.serve, door.refuse
+        self._edge.limits = edge_limits(settings)
+        self._ticker.interval = tick_seconds(config)
+        self._config = config
+
+    async def listen(self) -> str:
+        """Listen on the configured address; the address that clients can use. Raises OSError."""
+        return await listen(self._edge, self._config.server.listen, self._tls)
+
+    async def listen_on(self, sockets: Sequence[socket.socket]) -> None:
+        """Listen on inherited sockets."""
+        await listen_on(self._edge, sockets, self._tls)
+
+    async def drain(self) -> None:
+        """Take nothing new; wait for the requests in flight, at most for `drain`, then break them off."""
+        self._draining = True
+        self._edge.drain()
+        if not await self._edge.wait_closed(self._config.server.drain):
+            _log.warning("some requests did not end within drain and were broken off")
+        self._edge.close()
+
+    def end(self) -> None:
+        """Break off what is in flight."""
+        self._edge.close()
+
+    async def close(self) -> None:
+        """Give back what it had, after `drain`."""
+        await self._edge.wait_answered(LAST_SECONDS)  # what was broken off leaves its lines
+        self._ticker.close()
+        self._http.close()
+        if self._pins is not None:
+            await self._pins.close()
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that are being answered."""
+        return self._edge.in_flight
+
+    @property
+    def connections(self) -> int:
+        """Open connections of clients."""
+        return len(self._edge.connections)
+
+    def _door(self, config: Config) -> PublicDoor:
+        """All that depends on the configuration."""
+        kept, settings = self._kept, config.server
+        catalog = Catalog(config.models, config.routes)
         outside = make_outside(config.outside, time.time)
         services = Services(
             catalog=catalog,
             providers=config.providers,
-            keys=keys,
-            books=self._books,
-            upstreams={"http": self._http, "https": self._http, "scripted": ScriptedUpstream()},
+            keys=kept.keys,
+            books=kept.books,
+            upstreams=self._upstreams,
             ticker=self._ticker,
-            envelopes=Envelopes(derive_key(root, "envelopes")),
-            cache_key=derive_key(root, "cache keys"),
+            envelopes=Envelopes(kept.derived.envelopes),
+            cache_key=kept.derived.cache,
             keepalive=settings.keepalive,
             noop_after=settings.noop_after,
-            limits=self._limits,
+            limits=kept.limits,
             pricing=pricing(config.currency, config.enforce),
-            counter=Vocabularies() if Vocabularies.there() else None,
+            counter=self._counter,
+            repeats=self._repeats,
+            routing=self._routing,
+            deadline=settings.deadline,
+            show_target=settings.show_target,
             tools=outside.tools,
             tool_settings=config.outside.tools,
             dialects={"responses": ResponsesDialect(formats=True)} if settings.responses_formats else {},
             media=outside.media,
         )
-        gateway = Gateway(services)
-        self._draining = False
-        door = PublicDoor(gateway, keys, catalog, settings.cors_origins, lambda: not self._draining, settings.max_body)
-        if self._store is not None:
-            door.records = CallerRecords(self._store, config.currency, currency_digits(config.currency))
-        limits = EdgeLimits(max_body=settings.max_body, trusted_proxies=settings.trusted_proxies)
-        self._edge = Edge(door.serve, door.refuse, limits)
-        parts = AdminParts(
-            config=config,
-            root=root,
-            folder=folder,
-            store=self._store,
-            metrics=self._metrics,
-            gauges=self._gauges,
-            changed=None if self._refresh is None else self._refresh.refresh,
+        door = PublicDoor(
+            Gateway(services), kept.keys, catalog, settings.cors_origins, lambda: not self._draining, settings.max_body
         )
-        self._admin = AdminPort(parts, _say)
-
-    async def run(self) -> int:
-        """Listen, serve, drain, end."""
-        settings = self._config.server
-        stop = asyncio.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, self._signalled, stop)
-        tls = server_context(settings.tls_cert, settings.tls_key) if settings.tls_cert else None
-        if self._ledger is not None:
-            patient = not self._config.store_url.startswith("sqlite:")
-            await self._ledger.start(patient)
-            if self._refresh is not None:
-                await self._refresh.start(patient)
-        if isinstance(self._limits, ValkeyLimits):
-            await self._limits.start()
-        gc.freeze()  # what is here now stays: the collector need not look at it again
-        gc.set_threshold(50_000, 20, 50)  # requests leave few cycles; collecting after each 700 objects only costs
-        address = await listen(self._edge, settings.listen, tls)
-        self._welcome(settings, address)
-        await self._admin.open()
-        await stop.wait()
-        self._draining = True
-        self._edge.drain()
-        if not await self._edge.wait_closed(settings.drain):
-            _log.warning("some requests did not end within drain and were broken off")
-        self._edge.close()
-        self._admin.close()
-        await asyncio.sleep(0)  # what was broken off leaves its lines
-        self._ticker.close()
-        self._http.close()
-        if self._refresh is not None:
-            await self._refresh.close()
-        if isinstance(self._limits, ValkeyLimits):
-            await self._limits.close()
-        if self._ledger is not None:
-            await self._ledger.close()
-        self._log.flush()
-        return 0
-
-    def _gauges(self) -> dict[str, float]:
-        """What metrics and the status say beside what is counted."""
-        gauges: dict[str, float] = {
-            "in_flight": self._edge.in_flight,
-            "connections": len(self._edge.connections),
-            "keys_loaded": len(self._keys),
-            "workers": 1,
-            "uptime_seconds": round(time.time() - self._started, 3),
-        }
-        if self._store is not None and self._ledger is not None:
-            spool = self._folder / SPOOL_FILE
-            gauges |= {
-                "store_up": self._ledger.outage is None,
-                "store_queue": self._store.waiting,
-                "store_slowest_seconds": round(self._store.slowest, 6),
-                "open_holds": self._ledger.open_requests,
-                "spool_bytes": spool.stat().st_size if spool.exists() else 0,
-            }
-        if isinstance(self._limits, ValkeyLimits):
-            gauges |= {"limits_fallback": self._limits.down, "limits_fallbacks": self._limits.fallbacks}
-        return gauges
-
-    def _signalled(self, stop: asyncio.Event) -> None:
-        """The first signal drains, the second one ends at once."""
-        if stop.is_set():
-            self._edge.close()
-        stop.set()
-
-    def _welcome(self, settings: ServerSettings, address: str) -> None:
-        """Tell the person at the terminal where kenari is; the key only when it was made now (F11)."""
-        scheme = "https" if settings.tls_cert else "http"
-        base = address if address.startswith("unix:") else f"{scheme}://{address}"
-        _say(welcome(base, self._key if self._key_made else None, list(self._config.models)).rstrip("\n"))
+        door.records = kept.records
+        return door
 
 
-def make_store(config: Config, root: bytes) -> Store | None:
-    """The configured store, not started yet; None for `none:`."""
-    if config.store_url == "none:":
-        return None
-    settings = StoreSettings(
-        url=config.store_url,
-        node=node_name(config),
-        currency=config.currency,
-        time_zone=config.time_zone,
-        enforce=config.enforce,
-        sync=config.store_sync,
-    )
-    return Store(settings, Seals(derive_key(root, "ledger")), time.time, secrets.token_bytes)
+def edge_limits(settings: ServerSettings) -> EdgeLimits:
+    """What clients may use of the inbound end."""
+    return EdgeLimits(max_body=settings.max_body, trusted_proxies=settings.trusted_proxies)
 
 
-def make_books(config: Config, store: Store, log: LogBooks, folder: Path) -> StoreBooks:
-    """The books over a store; what it cannot take waits in a spool beside the secret."""
-    settings = BooksSettings(
-        node=node_name(config),
-        offline_allowance=config.offline_allowance,
-        enforce=config.enforce,
-        retention=config.retention,
-    )
-    spool = Spool(folder / SPOOL_FILE, sync=config.store_sync == "full")
-    return StoreBooks(store, log, spool, settings, time.time)
+def check_tls(config: Config) -> None:
+    """Raises ConfigError when the certificate of a configuration cannot be used."""
+    settings = config.server
+    try:
+        if settings.tls_cert:
+            server_context(settings.tls_cert, settings.tls_key)
+    except OSError as error:  # ssl.SSLError is one
+        raise ConfigError([("server.tls", f"cannot be used: {error.strerror or error}")]) from None
 
 
-def node_name(config: Config) -> str:
-    """The name of this process among those that share a store: configured, else where it listens on which host."""
-    return config.store_node or f"{socket.gethostname()}:{config.server.listen}".replace("/", "_")
+def settle_memory() -> None:
+    """Spare the collector what it need not look at: what is here now stays, and requests leave few cycles."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)  # collecting after each 700 objects only costs
 
 
-def store_folder(url: str) -> Path:
-    """Where secrets made by kenari lie: beside the store, or here when the store is a server."""
-    return Path(url.removeprefix("sqlite:///")).expanduser().parent if url.startswith("sqlite:///") else Path()
+async def _welcome(keep: Keep, address: str) -> None:
+    """Tell the person at the terminal where kenari is; the key only when it was made now (F11). Open the admin port."""
+    config = keep.config
+    scheme = "https" if config.server.tls_cert else "http"
+    base = address if address.startswith("unix:") else f"{scheme}://{address}"
+    say(welcome(base, keep.bootstrap if keep.bootstrap_made else None, list(config.models)).rstrip("\n"))
+    await keep.admin.open()
 
 
 def tick_seconds(config: Config) -> float:
@@ -282,8 +307,3 @@ def tick_seconds(config: Config) -> float:
     for provider in config.providers.values():
         shortest = min(shortest, provider.idle_timeout, provider.first_event_timeout, provider.header_timeout)
     return max(0.05, min(1.0, shortest / 4))
-
-
-def _say(line: str) -> None:
-    """A line for the person at the terminal; standard output holds the request log only."""
-    print(line, file=sys.stderr, flush=True)

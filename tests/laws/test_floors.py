@@ -28,9 +28,12 @@ FLOORS = {
     "demo": 5,
     "config": 5,
     "admin_port": 6,
-    "app": 7,
-    "commands": 8,
-    "cli": 9,
+    "keep": 7,
+    "node": 8,
+    "app": 9,
+    "worker": 10,
+    "commands": 10,
+    "cli": 11,
 }
 FILES = sorted(ROOT.rglob("*.py"))
 PURE = ("core", "wire", "dialects", "providers", "catalog", "connect")

@@ -14,7 +14,7 @@ from kenari.core.errors import KenariError
 from kenari.core.ports import Exchange
 from kenari.doors.edge import Edge
 from kenari.doors.limits import EdgeLimits
-from kenari.doors.listeners import listen
+from kenari.doors.listeners import SharedAddress, listen_on
 from kenari.wire.http1 import (
     CHUNK,
     has_body,
@@ -254,17 +254,23 @@ def test_a_refusal_that_fails_ends_the_connection_and_nothing_else(how: str) -> 
 # -- sockets
 
 
-def test_a_shared_port_can_be_had_by_two() -> None:
+def test_a_shared_address_has_a_socket_for_each() -> None:
     async def main() -> None:
         desks = [Desk(), Desk()]
         edges = [Edge(desk.serve, desk.refuse, EdgeLimits()) for desk in desks]
-        address = await listen(edges[0], "127.0.0.1:0", shared=True)
-        assert await listen(edges[1], address, shared=True) == address
+        shared = SharedAddress("localhost:0")
+        for edge in edges:
+            await listen_on(edge, shared.open())
+        host, _, port = shared.address.rpartition(":")
+        assert host == "localhost"
         for _ in range(3):
-            async with client_of(int(address.rpartition(":")[2])) as client:
+            async with client_of(int(port)) as client:
                 client.send(GET)
                 assert (await client.answer())[0] == 200
         assert sum(len(desk.seen) for desk in desks) == 3
+        with pytest.raises(OSError, match="in use"):
+            SharedAddress(shared.address).open()
+        shared.close()
         for edge in edges:
             edge.close()
             assert await edge.wait_closed(PATIENCE)

@@ -254,15 +254,5 @@ def _top(amounts: list[str | None]) -> str | None:
     return max((amount for amount in amounts if amount is not None), key=Decimal, default=None)
 
 
-def _pricing(price: Price | None) -> dict[str, str | None] | None:
-    """The four prices, and the one of writes for an hour where it has one of its own."""
-    if price is None:
-        return None
-    shown: dict[str, str | None] = msgspec.structs.asdict(price)
-    if price.cache_write_1h is None:
-        del shown["cache_write_1h"]
-    return shown
-
-
 def _shown(name: str) -> str:
     return repr("".join(char if char.isprintable() else "?" for char in name[:100]))

@@ -5,9 +5,9 @@ import secrets
 import sys
 from typing import TYPE_CHECKING
 
-from kenari.app import store_folder
 from kenari.commands.base import add_command, add_group
 from kenari.config import Config
+from kenari.keep import store_folder
 from kenari.keeper.secrets import admin_token
 
 if TYPE_CHECKING:

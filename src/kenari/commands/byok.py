@@ -8,7 +8,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from kenari.app import store_folder
+from kenari.keep import store_folder
 from kenari.commands.base import add_command, add_group
 from kenari.config import Config
 from kenari.core.ids import derive_key

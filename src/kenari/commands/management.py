@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from urllib.parse import quote, urlencode
 
-from kenari.app import store_folder
 from kenari.commands.base import add_command
 from kenari.config import Config
+from kenari.keep import store_folder
 from kenari.keeper.secrets import ADMIN_FILE
 from kenari.wire import jsonx
 

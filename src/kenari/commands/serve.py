@@ -1,12 +1,15 @@
 """`kenari serve` and `kenari check`."""
 
 import argparse
+import os
 import sys
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kenari.app import run
 from kenari.commands.base import add_command
-from kenari.config import Config
+from kenari.config import Config, load_config
 from kenari.config.show import show_config
 
 if TYPE_CHECKING:
@@ -21,8 +24,8 @@ def add(commands: "Commands") -> None:
 
 
 def serve(options: argparse.Namespace, config: Config) -> int:
-    """Serve until a signal."""
-    return run(config, demo=options.demo)
+    """Serve until a signal; SIGHUP reads the same configuration again."""
+    return run(config, partial(load_config, options.config, os.environ, Path.cwd()), demo=options.demo)
 
 
 def check(options: argparse.Namespace, config: Config) -> int:

@@ -5,11 +5,11 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from kenari.app import store_folder
 from kenari.commands.base import add_command, add_group
 from kenari.config import Config
 from kenari.core.entries import Entry
 from kenari.core.ids import derive_key
+from kenari.keep import store_folder
 from kenari.keeper.secrets import known_secret
 from kenari.ledger.chain import Seals
 from kenari.ledger.verify import verify

@@ -26,6 +26,7 @@ from kenari.providers.rows import ROWS, Row
 
 DIALECTS = ("chat", "messages", "responses")
 DEFAULT_FILE = "kenari.toml"
+MOST_WORKERS = 256
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+\Z")
 _OWN_HEADERS = ("host", "content-length", "content-type", "transfer-encoding", "connection", "expect", "upgrade")
 _ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/\s]+")
@@ -136,8 +137,8 @@ def _server(table: Table) -> ServerSettings:
         table.fault("tls", "needs both cert and key, or neither")
     tls.close()
     workers = table.whole("workers", 1, least=1) or 1
-    if workers > 1:
-        table.fault("workers", "more than 1 is not served yet. run several nodes behind a balancer, or leave it at 1")
+    if workers > MOST_WORKERS:
+        table.fault("workers", f"must be at most {MOST_WORKERS}; about one for each core is right")
     settings = ServerSettings(
         listen=_address(table, "listen", "127.0.0.1:8080"),
         admin_listen=_address(table, "admin_listen", "127.0.0.1:8081", off=True),

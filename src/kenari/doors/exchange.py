@@ -177,7 +177,7 @@ class HttpExchange:
         """The transport, for a protocol that answers this request and all that follows; None when it is too late."""
         if self.gone or self._begun or self._done:
             return None
-        taken = self._wire.hand_over(self)
+        taken = self.wire.hand_over(self)
         if taken is not None:
             self._begun = self._done = True
         return taken

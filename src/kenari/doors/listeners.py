@@ -5,6 +5,8 @@ import os
 import socket
 import ssl
 import stat
+import sys
+from collections.abc import Sequence
 
 from kenari.doors.edge import Edge
 
@@ -13,10 +15,9 @@ HANDSHAKE_SECONDS = 15.0
 """A client that does not finish its TLS handshake has no connection yet that the edge could time."""
 
 
-async def listen(edge: Edge, address: str, tls: ssl.SSLContext | None = None, shared: bool = False) -> str:
+async def listen(edge: Edge, address: str, tls: ssl.SSLContext | None = None) -> str:
     """Listen on `host:port`, `[::1]:port` or `unix:/path`; the address clients can use, with the real port.
 
-    A `shared` port may be had by several processes at once (SO_REUSEPORT): the kernel spreads connections over them.
     Raises OSError when the address cannot be had.
     """
     loop = asyncio.get_running_loop()
@@ -35,12 +36,104 @@ async def listen(edge: Edge, address: str, tls: ssl.SSLContext | None = None, sh
         int(port),
         ssl=tls,
         backlog=BACKLOG,
-        reuse_port=shared or None,
         ssl_handshake_timeout=patience,
     )
     edge.add_server(server)
     chosen: int = server.sockets[0].getsockname()[1]
     return f"{host}:{chosen}"
+
+
+async def listen_on(edge: Edge, sockets: Sequence[socket.socket], tls: ssl.SSLContext | None = None) -> None:
+    """Listen on sockets that were bound by another process and inherited."""
+    loop = asyncio.get_running_loop()
+    patience = HANDSHAKE_SECONDS if tls is not None else None
+    for one in sockets:
+        create = loop.create_unix_server if one.family == socket.AF_UNIX else loop.create_server
+        edge.add_server(await create(edge, sock=one, ssl=tls, backlog=BACKLOG, ssl_handshake_timeout=patience))
+
+
+class SharedAddress:
+    """An address whose listening sockets several processes inherit.
+
+    On Linux each process has a socket of its own for the same port (SO_REUSEPORT), and the kernel spreads connections
+    over them evenly; elsewhere, and for a Unix socket, all have the same one. The opener keeps its copies, so that what
+    waits in a socket is not lost with a process.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        """What clients can use; with the real port once a socket is open."""
+        self._spread = sys.platform == "linux" and not address.startswith("unix:")
+        self._one: list[socket.socket] = []
+
+    def open(self) -> list[socket.socket]:
+        """The sockets for one more process, to be closed by the caller. Raises OSError when the address cannot be had,
+        or belongs to somebody else."""
+        if self._spread:
+            if not self._one:  # a port that is shared would be taken along with whoever else shares it
+                self._one = self._bind(False)
+                self.close()
+            return self._bind(True)
+        if not self._one:
+            self._one = _bind_unix(self.address) if self.address.startswith("unix:") else self._bind(False)
+        return [one.dup() for one in self._one]
+
+    def close(self) -> None:
+        """Close what is kept here."""
+        for one in self._one:
+            one.close()
+
+    def _bind(self, spread: bool) -> list[socket.socket]:
+        """A socket for each address of the host, all with the same port."""
+        host, _, port = self.address.rpartition(":")
+        bound: list[socket.socket] = []
+        found = socket.getaddrinfo(
+            host.strip("[]") or None, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        try:
+            for family, kind, protocol, _, place in dict.fromkeys(found):
+                if family not in (socket.AF_INET, socket.AF_INET6) or not _is_here(family):
+                    continue
+                one = socket.socket(family, kind, protocol)
+                bound.append(one)
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if spread:
+                    one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+                if family == socket.AF_INET6:
+                    one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                one.bind((place[0], int(port), *place[2:]))
+                if not int(port):
+                    port = str(one.getsockname()[1])
+        except BaseException:
+            for one in bound:
+                one.close()
+            raise
+        if not bound:
+            raise OSError(f"{host} has no address here")
+        self.address = f"{host}:{port}"
+        return bound
+
+
+def _is_here(family: int) -> bool:
+    """Whether this machine speaks a protocol; many have no IPv6."""
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind(("::1" if family == socket.AF_INET6 else "127.0.0.1", 0))
+    except OSError:
+        return False
+    return True
+
+
+def _bind_unix(address: str) -> list[socket.socket]:
+    path = address.removeprefix("unix:")
+    _remove_stale(path)
+    one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        one.bind(path)
+    except BaseException:
+        one.close()
+        raise
+    return [one]
 
 
 def server_context(cert: str, key: str) -> ssl.SSLContext:

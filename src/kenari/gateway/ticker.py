@@ -17,7 +17,8 @@ class Ticker:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, interval: float) -> None:
         self._loop = loop
-        self._interval = interval
+        self.interval = interval
+        """Seconds; may change while it ticks."""
         self._items: set[Ticking] = set()
         self._handle: asyncio.TimerHandle | None = None
 
@@ -25,7 +26,7 @@ class Ticker:
         """Register; adding twice is the same as once."""
         self._items.add(item)
         if self._handle is None:
-            self._handle = self._loop.call_later(self._interval, self._run)
+            self._handle = self._loop.call_later(self.interval, self._run)
 
     def remove(self, item: Ticking) -> None:
         """Forget; unknown items are fine."""
@@ -44,4 +45,4 @@ class Ticker:
         for item in tuple(self._items):
             item.tick(now)
         if self._items:
-            self._handle = self._loop.call_later(self._interval, self._run)
+            self._handle = self._loop.call_later(self.interval, self._run)

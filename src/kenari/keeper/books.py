@@ -33,11 +33,14 @@ class LogBooks:
         self._lines: list[tuple[float, Line]] = []
         self._scheduled = False
         self._second, self._prefix = -1, ""
+        self._owned: dict[str, tuple[str, Reservation]] = {}
         self.in_flight = 0
 
-    async def reserve(self, reservation: Reservation) -> Hold:
-        """Admit the request; the bootstrap key has no balance to check."""
+    async def reserve(self, reservation: Reservation, owner: str = "") -> Hold:
+        """Admit the request; the bootstrap key has no balance to check. `owner` names the worker it is for."""
         self.in_flight += 1
+        if owner:
+            self._owned[reservation.id] = (owner, reservation)
         return Hold(reservation.id, reservation.caller)
 
     def note(self, hold: Hold, charge: int) -> None:
@@ -47,6 +50,7 @@ class LogBooks:
         """Write the request's line."""
         if hold is not None:
             self.in_flight -= 1
+            self._owned.pop(hold.id, None)
         if self._tap is not None:
             self._tap(line)
         self._lines.append((self._now(), line))  # put into words many at a time: that costs half
@@ -55,6 +59,14 @@ class LogBooks:
         elif not self._scheduled:
             self._scheduled = True
             self._later(FLUSH_SECONDS, self.flush)
+
+    def abandon(self, owner: str) -> None:
+        """A worker has died: what it had open leaves its lines as `crashed`."""
+        for id, (name, asked) in tuple(self._owned.items()):
+            if name == owner:
+                caller = asked.caller
+                line = Line(id=id, account=caller.account, key=caller.key, model=asked.model, ending="crashed")
+                self.settle(Hold(id, caller), line)
 
     def flush(self) -> None:
         """Write out what waits."""

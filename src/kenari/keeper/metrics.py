@@ -36,6 +36,8 @@ GAUGES = {
     "limits_fallback": "1 while limits hold per process because the shared ones cannot be reached.",
     "limits_fallbacks": "Requests that were counted per process because of that.",
     "workers": "Processes that serve.",
+    "worker_starts": "Worker processes started so far; more than there are workers when some had to be started again.",
+    "config_version": "The version of the configuration that every worker serves by; each reload raises it.",
     "uptime_seconds": "Seconds since the start.",
 }
 """What a gauge means; `gauges` may leave out those that do not apply."""

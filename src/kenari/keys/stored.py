@@ -38,6 +38,11 @@ class StoredKeys:
         """How many secrets are known."""
         return len(self._secrets)
 
+    @property
+    def secrets(self) -> list[Secret]:
+        """The snapshot that is in force."""
+        return list(self._secrets.values())
+
     def replace(self, sequence: int, secrets: Iterable[Secret]) -> None:
         """From now on exactly these secrets are valid. An older snapshot than the one in force changes nothing."""
         if sequence < self.sequence:

@@ -1,0 +1,220 @@
+"""What a node has once, whatever its number of processes: store, books, limits, keys, metrics and the admin port, put
+together from the configuration."""
+
+import asyncio
+import secrets
+import socket
+import sys
+import time
+from collections.abc import Awaitable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from kenari.admin_port import AdminParts, AdminPort, label_of
+from kenari.config import Config
+from kenari.core.currency import currency_digits
+from kenari.core.ids import derive_key
+from kenari.core.ports import Books, Keys, Limits, Records
+from kenari.keeper.books import LogBooks
+from kenari.keeper.caller_records import CallerRecords
+from kenari.keeper.key_refresh import KeyRefresh
+from kenari.keeper.ledger_books import BooksSettings, StoreBooks
+from kenari.keeper.metrics import Metrics
+from kenari.keeper.secrets import first_key, root_secret
+from kenari.keeper.session import NodeBooks
+from kenari.keeper.spool import Spool
+from kenari.keys.bootstrap import OPERATOR, BootstrapKeys
+from kenari.keys.place import limits_at
+from kenari.keys.stored import StoredKeys
+from kenari.keys.valkey import ValkeyLimits
+from kenari.ledger.chain import Seals
+from kenari.providers.base import VERSION
+from kenari.store.store import Store, StoreSettings
+
+SPOOL_FILE = "kenari.spool"
+
+
+class Derived(msgspec.Struct, frozen=True, kw_only=True):
+    """Keys derived from the root secret (F10): for envelopes of proofs, for cache keys, for the HMAC of `kn-` keys."""
+
+    envelopes: bytes
+    cache: bytes
+    hmac: bytes
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node has once, as its serving part reaches it: plain calls in one process, `keeper.remote` in a worker."""
+
+    books: Books
+    limits: Limits
+    keys: Keys
+    records: Records | None
+    derived: Derived
+
+
+class Serving(Protocol):
+    """The part of the node that serves, as the management API sees it."""
+
+    def gauges(self) -> Mapping[str, float]:
+        """How it does: `in_flight`, `connections`, `workers`."""
+        ...
+
+    def reload(self) -> "Awaitable[list[tuple[str, str]]]":
+        """Read the configuration again; its faults."""
+        ...
+
+    def keys_changed(self) -> None:
+        """There is a new snapshot of the keys."""
+        ...
+
+
+class Keep:
+    """What a node has once. `serving` is told to it before `start`."""
+
+    def __init__(self, config: Config) -> None:
+        """Raises OSError when secrets cannot be had, Conflict when the store's address cannot be used."""
+        loop = asyncio.get_running_loop()
+        self.config = config
+        """The one in force: a reload puts the new one here."""
+        self.folder = store_folder(config.store_url)
+        root = root_secret(config.secret, self.folder, secrets.token_bytes(32))
+        self.bootstrap, self.bootstrap_made = first_key(config.bootstrap_key, self.folder, secrets.token_bytes(32))
+        self.serving: Serving | None = None
+        self._started = time.time()
+        self.metrics = Metrics(config.currency, VERSION, self._counted_as, self._gauges)
+        self._log = LogBooks(config.server.log, time.time, loop.call_later, tap=self.metrics.count)
+        self.store = make_store(config, root)
+        self.ledger = None if self.store is None else make_books(config, self.store, self._log, self.folder)
+        self.books: NodeBooks = self._log if self.ledger is None else self.ledger
+        self.limits = limits_at(config.limits_url, node_name(config), loop.time)
+        self.derived = Derived(
+            envelopes=derive_key(root, "envelopes"), cache=derive_key(root, "cache keys"), hmac=derive_key(root, "keys")
+        )
+        self.keys = StoredKeys(self.derived.hmac, time.time, BootstrapKeys({self.bootstrap: OPERATOR}))
+        self._refresh = None if self.store is None else KeyRefresh(self.store, self.keys, self._keys_changed)
+        self.records = (
+            None if self.store is None else CallerRecords(self.store, config.currency, currency_digits(config.currency))
+        )
+        self.kept = Kept(
+            books=self.books, limits=self.limits, keys=self.keys, records=self.records, derived=self.derived
+        )
+        self.follow(config)
+        self.admin = AdminPort(
+            AdminParts(
+                config=config,
+                root=root,
+                folder=self.folder,
+                store=self.store,
+                metrics=self.metrics,
+                gauges=self._gauges,
+                changed=None if self._refresh is None else self._refresh.refresh,
+                reload=self._reload,
+                models=lambda: len(self.config.models),
+            ),
+            say,
+        )
+
+    def follow(self, config: Config) -> None:
+        """A new configuration is in force."""
+        self.config, self._label = config, label_of(config)
+
+    async def start(self) -> None:
+        """Open the store, settle what the last process left open, load the keys. Raises StoreDown or Conflict."""
+        patient = not self.config.store_url.startswith("sqlite:")
+        if self.ledger is not None:
+            await self.ledger.start(patient)
+        if self._refresh is not None:
+            await self._refresh.start(patient)
+        if isinstance(self.limits, ValkeyLimits):
+            await self.limits.start()
+
+    async def close(self) -> None:
+        """Write what is left and part from the store. Nothing may be served any more."""
+        self.admin.close()
+        if self._refresh is not None:
+            await self._refresh.close()
+        if isinstance(self.limits, ValkeyLimits):
+            await self.limits.close()
+        if self.ledger is not None:
+            await self.ledger.close()
+        self._log.flush()
+
+    # --
+
+    def _counted_as(self, model: str) -> str:
+        return self._label(model)
+
+    def _keys_changed(self) -> None:
+        if self.serving is not None:
+            self.serving.keys_changed()
+
+    async def _reload(self) -> list[tuple[str, str]]:
+        """Reload for the management API; its faults."""
+        if self.serving is None:
+            return [("", "kenari is starting. ask again in a moment")]
+        return await self.serving.reload()
+
+    def _gauges(self) -> dict[str, float]:
+        """What metrics and the status say beside what is counted."""
+        gauges: dict[str, float] = {
+            "uptime_seconds": round(time.time() - self._started, 3),
+            "keys_loaded": len(self.keys),
+        }
+        if self.serving is not None:
+            gauges |= self.serving.gauges()
+        if isinstance(self.limits, ValkeyLimits):
+            gauges |= {"limits_fallback": self.limits.down, "limits_fallbacks": self.limits.fallbacks}
+        if self.store is not None and self.ledger is not None:
+            spool = self.folder / SPOOL_FILE
+            gauges |= {
+                "store_up": self.ledger.outage is None,
+                "store_queue": self.store.waiting,
+                "store_slowest_seconds": round(self.store.slowest, 6),
+                "open_holds": self.ledger.open_requests,
+                "spool_bytes": spool.stat().st_size if spool.exists() else 0,
+            }
+        return gauges
+
+
+def make_store(config: Config, root: bytes) -> Store | None:
+    """The configured store, not started yet; None for `none:`."""
+    if config.store_url == "none:":
+        return None
+    settings = StoreSettings(
+        url=config.store_url,
+        node=node_name(config),
+        currency=config.currency,
+        time_zone=config.time_zone,
+        enforce=config.enforce,
+        sync=config.store_sync,
+    )
+    return Store(settings, Seals(derive_key(root, "ledger")), time.time, secrets.token_bytes)
+
+
+def make_books(config: Config, store: Store, log: LogBooks, folder: Path) -> StoreBooks:
+    """The books over a store; what it cannot take waits in a spool beside the secret."""
+    settings = BooksSettings(
+        node=node_name(config),
+        offline_allowance=config.offline_allowance,
+        enforce=config.enforce,
+        retention=config.retention,
+    )
+    spool = Spool(folder / SPOOL_FILE, sync=config.store_sync == "full")
+    return StoreBooks(store, log, spool, settings, time.time)
+
+
+def node_name(config: Config) -> str:
+    """The name of this node among those that share a store: configured, else where it listens on which host."""
+    return config.store_node or f"{socket.gethostname()}:{config.server.listen}".replace("/", "_")
+
+
+def say(line: str) -> None:
+    """A line for the person at the terminal; standard output holds the request log only."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def store_folder(url: str) -> Path:
+    """Where secrets made by kenari lie: beside the store, or here when the store is a server."""
+    return Path(url.removeprefix("sqlite:///")).expanduser().parent if url.startswith("sqlite:///") else Path()

@@ -1,0 +1,221 @@
+"""A worker's side: the keeper's books and limits through the ports of `core`, over one channel.
+
+No request waits for the keeper longer than `PATIENCE`; without a keeper nothing new is admitted.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Literal, TypeAlias, TypeVar
+
+from kenari.core.caller import Caller
+from kenari.core.errors import KenariError
+from kenari.core.ports import Admission, Books, Hold, LimitReached, Line, Reservation
+from kenari.keeper.callers import PackedCallers
+from kenari.keeper.channel import Channel
+from kenari.keeper.words import (
+    Admit,
+    Admitted,
+    Configure,
+    Drain,
+    End,
+    Found,
+    Held,
+    KeySet,
+    Look,
+    Note,
+    Refused,
+    Release,
+    Reserve,
+    Settle,
+    Setup,
+    ToWorker,
+    Word,
+)
+
+PATIENCE = 5.0
+"""Seconds. The store may take 2 of them before it is called down, and then answers."""
+SWEEP_SECONDS = 0.5
+
+Push: TypeAlias = Setup | Configure | KeySet | Drain | End
+Answer: TypeAlias = Held | Admitted | Found
+Asked = TypeVar("Asked", Held, Admitted, Found)
+
+
+class Link:
+    """Questions to the keeper and their answers, and what it says unasked (`push`)."""
+
+    def __init__(self, push: Callable[[Push], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.channel: Channel[ToWorker] = Channel(ToWorker, self._hear)
+        self.channel.closed.add_done_callback(lambda _: self._lost())
+        self._push = push
+        self._number = 0
+        self._waiting: dict[int, tuple[asyncio.Future[Answer], float]] = {}
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    @property
+    def up(self) -> bool:
+        """There is a keeper at the other end."""
+        return not self.channel.closed.done()
+
+    def say(self, word: Word) -> None:
+        """Say what needs no answer."""
+        self.channel.say(word)
+
+    async def ask(self, make: Callable[[int], Word], kind: type[Asked]) -> Asked:
+        """Say what `make` makes of a number, and wait for its answer.
+
+        Raises the KenariError that the keeper's side raised, or the 503 when there is no answer in time."""
+        if not self.up or self.channel.full:
+            raise _gone()
+        self._number = number = self._number + 1
+        future: asyncio.Future[Answer] = self._loop.create_future()
+        self._waiting[number] = (future, self._loop.time() + PATIENCE)
+        if self._sweeper is None:
+            self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep)
+        self.channel.say(make(number))
+        answer = await future
+        if not isinstance(answer, kind):
+            raise TypeError(f"{type(answer).__name__} is no answer to this")
+        return answer
+
+    def _hear(self, word: ToWorker) -> None:
+        if isinstance(word, Held | Admitted | Found):
+            future = self._take(word.number)
+            if future is not None:
+                future.set_result(word)
+        elif isinstance(word, Refused):
+            future = self._take(word.number)
+            if future is not None:
+                future.set_exception(error_of(word))
+        else:
+            self._push(word)
+
+    def _take(self, number: int) -> "asyncio.Future[Answer] | None":
+        """Who waits for this answer; None when nobody does any more."""
+        future, _ = self._waiting.pop(number, (None, 0.0))
+        return None if future is None or future.done() else future
+
+    def _sweep(self) -> None:
+        """Answer those that have waited too long. The oldest stand first."""
+        self._sweeper = None
+        now = self._loop.time()
+        late: list[int] = []
+        for number, (_, until) in self._waiting.items():
+            if until > now:
+                break
+            late.append(number)
+        for number in late:
+            future = self._take(number)
+            if future is not None:
+                future.set_exception(_gone())
+        if self._waiting:
+            self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep)
+
+    def _lost(self) -> None:
+        for number in tuple(self._waiting):
+            future = self._take(number)
+            if future is not None:
+                future.set_exception(_gone())
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+
+
+class RemoteBooks:
+    """`core.ports.Books` of the keeper. `orphaned` takes the lines of requests that outlive the keeper: they reach the
+    log; the bill of such a request is the keeper's next start's (its hold is found and settled as crashed)."""
+
+    def __init__(self, link: Link, callers: PackedCallers, orphaned: Books) -> None:
+        self._link, self._callers, self._orphaned = link, callers, orphaned
+
+    async def reserve(self, reservation: Reservation) -> Hold:
+        """Set money aside in the keeper's books. Raises what they raise, or 503."""
+        asked = reservation
+        caller = self._callers.pack(asked.caller)
+        held = await self._link.ask(
+            lambda number: Reserve(
+                number, asked.id, caller, asked.model, asked.amount, asked.least, asked.price, asked.repeat
+            ),
+            Held,
+        )
+        return Hold(asked.id, asked.caller, held.amount)
+
+    def note(self, hold: Hold, charge: int) -> None:
+        """What the request would cost if it ended now."""
+        self._link.say(Note(hold.id, charge))
+
+    def settle(self, hold: Hold | None, line: Line) -> None:
+        """Close the hold with its line."""
+        if self._link.up:
+            self._link.say(Settle(line))
+        else:
+            self._orphaned.settle(None, line)
+
+
+class RemoteLimits:
+    """`core.ports.Limits` of the keeper: exact over all workers, because they are counted in one place."""
+
+    local = False
+    """Admitting waits for the keeper."""
+
+    def __init__(self, link: Link, callers: PackedCallers) -> None:
+        self._link, self._callers = link, callers
+
+    async def admit(self, caller: Caller, request_id: str, tokens: int, body: bytes) -> Admission:
+        """Count a request in. Raises 429 as the limits say, or 503."""
+        packed = self._callers.pack(caller)
+        try:
+            let_in = await self._link.ask(lambda number: Admit(number, request_id, packed, tokens, body), Admitted)
+        except BaseException:  # it may be let in too late: then nobody else would release it
+            self._link.say(Release(request_id, 0))
+            raise
+        return Admission(request_id, caller, let_in.requests, let_in.tokens)
+
+    def release(self, admission: Admission, tokens: int) -> None:
+        """The request has ended."""
+        self._link.say(Release(admission.id, tokens))
+
+
+class RemoteRecords:
+    """`core.ports.Records` of the keeper, which alone has the store."""
+
+    def __init__(self, link: Link, callers: PackedCallers) -> None:
+        self._link, self._callers = link, callers
+
+    async def key(self, caller: Caller) -> bytes:
+        """The caller's key."""
+        return await self._look("key", caller) or b"{}"
+
+    async def credits(self, caller: Caller) -> bytes:
+        """The caller's balance."""
+        return await self._look("credits", caller) or b"{}"
+
+    async def generation(self, caller: Caller, request_id: str) -> bytes | None:
+        """The bill line of one of the caller's requests."""
+        return await self._look("generation", caller, request_id)
+
+    async def _look(
+        self, what: Literal["key", "credits", "generation"], caller: Caller, request: str = ""
+    ) -> bytes | None:
+        packed = self._callers.pack(caller)
+        return (await self._link.ask(lambda number: Look(number, what, packed, request), Found)).body
+
+
+def error_of(word: Refused) -> KenariError:
+    """The error that the keeper's side raised."""
+    error = KenariError(
+        word.code,
+        word.message,
+        word.param,
+        retry_after=word.retry_after,
+        should_retry=word.should_retry,
+        elsewhere=word.elsewhere,
+    )
+    return LimitReached(error, word.requests, word.tokens) if word.limit else error
+
+
+def _gone() -> KenariError:
+    return KenariError(
+        "upstream_unavailable", "kenari cannot admit requests at this moment. send the request again", retry_after=1.0
+    )

@@ -1,0 +1,232 @@
+"""The keeper's side of one worker: it serves the worker the books and limits of the node, and cleans up behind it.
+
+What the worker has open is known here, so that its death frees everything at once: each hold is settled as `crashed`,
+each admission released.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Protocol, TypeAlias
+
+import msgspec
+
+from kenari.core.errors import KenariError
+from kenari.core.ports import Admission, Books, Hold, LimitReached, Limits, Line, Records, Reservation
+from kenari.keeper.callers import UnpackedCallers
+from kenari.keeper.words import (
+    Admit,
+    Admitted,
+    Applied,
+    Found,
+    FromWorker,
+    Held,
+    Leaving,
+    Look,
+    Note,
+    Ready,
+    Refused,
+    Release,
+    Reserve,
+    Settle,
+    Word,
+)
+
+_log = logging.getLogger("kenari.keeper")
+_INTERNAL = "something went wrong in kenari. send the request again; tell the operator"
+
+
+Report: TypeAlias = Ready | Applied | Leaving
+
+
+class NodeBooks(Books, Protocol):
+    """The books of a node: they know for which worker a request was admitted."""
+
+    def reserve(self, reservation: Reservation, owner: str = "") -> Awaitable[Hold]:
+        """As `Books.reserve`, for a worker."""
+        ...
+
+    def abandon(self, owner: str) -> None:
+        """Settle all that a worker has left open as `crashed`: its last estimate, at most what was set aside (U5)."""
+        ...
+
+
+class Shared(msgspec.Struct, frozen=True, kw_only=True):
+    """What a session serves a worker with."""
+
+    books: NodeBooks
+    limits: Limits
+    records: Records | None
+    callers: UnpackedCallers
+
+
+class Session:
+    """One life of one worker, by the name of `owner`. `say` reaches the worker, `report` hears what concerns the
+    supervisor."""
+
+    def __init__(
+        self, owner: str, shared: Shared, say: Callable[[Word], None], report: Callable[[Report], None]
+    ) -> None:
+        self._owner = owner
+        self._books, self._limits, self._records = shared.books, shared.limits, shared.records
+        self._callers = shared.callers
+        self._say, self._report = say, report
+        self._open: dict[str, Hold] = {}
+        self._admitted: dict[str, tuple[Admission, int]] = {}
+        self._early: dict[str, Line | None] = {}  # requests that wait for their hold, and their line if it came first
+        self._released: dict[str, int | None] = {}  # the same for admissions
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ended = False
+
+    @property
+    def in_flight(self) -> int:
+        """How many requests of this worker have a hold."""
+        return len(self._open)
+
+    def hear(self, word: FromWorker) -> None:
+        """What the worker says."""
+        match word:
+            case Reserve():
+                self._early[word.id] = None
+                self._begin(self._reserve(word))
+            case Note():
+                self._note(word.id, word.charge)
+            case Settle():
+                self._settle(word.line)
+            case Admit():
+                self._released[word.id] = None
+                self._begin(self._admit(word))
+            case Release():
+                self._release(word.id, word.tokens)
+            case Look():
+                self._begin(self._look(word))
+            case Ready() | Applied() | Leaving():
+                self._report(word)
+
+    async def ended(self) -> None:
+        """The worker has gone: all that it left open is closed. Returns when its last question was answered."""
+        self._ended = True
+        self._abandon()
+        for request, (_, tokens) in tuple(self._admitted.items()):
+            self._release(request, tokens)
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _reserve(self, word: Reserve) -> None:
+        reservation = Reservation(
+            id=word.id,
+            caller=self._callers.unpack(word.caller),
+            model=word.model,
+            amount=word.amount,
+            least=word.least,
+            price=word.price,
+            repeat=word.repeat,
+        )
+        try:
+            hold = await self._books.reserve(reservation, self._owner)
+        except KenariError as error:
+            self._refuse(word.number, error, word.id)
+            return
+        except Exception as fault:  # noqa: BLE001 - ours: the client gets a 500, the operator the kind of fault
+            self._refuse(word.number, _internal("reserve", fault), word.id)
+            return
+        self._open[word.id] = hold
+        line = self._early.pop(word.id, None)
+        if line is not None:  # the worker has given up waiting, and its request has ended
+            self._settle(line)
+        elif self._ended:
+            self._abandon()
+        else:
+            self._say(Held(word.number, hold.amount))
+
+    def _refuse(self, number: int, error: KenariError, request: str) -> None:
+        line = self._early.pop(request, None)
+        if line is not None:
+            self._books.settle(None, line)
+        self._say(_refused(number, error))
+
+    def _note(self, request: str, charge: int) -> None:
+        hold = self._open.get(request)
+        if hold is not None:
+            self._books.note(hold, charge)
+
+    def _settle(self, line: Line) -> None:
+        if line.id in self._early:
+            self._early[line.id] = line
+            return
+        self._books.settle(self._open.pop(line.id, None), line)
+
+    def _abandon(self) -> None:
+        self._open.clear()
+        self._books.abandon(self._owner)
+
+    async def _look(self, word: Look) -> None:
+        caller = self._callers.unpack(word.caller)
+        records = self._records
+        try:
+            if records is None:  # the worker was told so, and does not ask
+                raise TypeError
+            if word.what == "generation":
+                body = await records.generation(caller, word.request)
+            else:
+                body = await (records.key(caller) if word.what == "key" else records.credits(caller))
+        except KenariError as error:
+            self._say(_refused(word.number, error))
+        except Exception as fault:  # noqa: BLE001 - as above
+            self._say(_refused(word.number, _internal(word.what, fault)))
+        else:
+            self._say(Found(word.number, body))
+
+    async def _admit(self, word: Admit) -> None:
+        caller = self._callers.unpack(word.caller)
+        try:
+            admission = await self._limits.admit(caller, word.id, word.tokens, word.body)
+        except KenariError as error:
+            self._released.pop(word.id, None)
+            self._say(_refused(word.number, error))
+            return
+        except Exception as fault:  # noqa: BLE001 - as above
+            self._released.pop(word.id, None)
+            self._say(_refused(word.number, _internal("admit", fault)))
+            return
+        self._admitted[word.id] = (admission, word.tokens)
+        used = self._released.pop(word.id, None)
+        if used is not None or self._ended:
+            self._release(word.id, word.tokens if used is None else used)
+        else:
+            self._say(Admitted(word.number, admission.requests, admission.tokens))
+
+    def _release(self, request: str, tokens: int) -> None:
+        if request in self._released:
+            self._released[request] = tokens
+            return
+        admission, _ = self._admitted.pop(request, (None, 0))
+        if admission is not None:
+            self._limits.release(admission, tokens)
+
+
+def _internal(what: str, fault: Exception) -> KenariError:
+    _log.error("%s failed with %s", what, type(fault).__name__)
+    return KenariError("internal_error", _INTERNAL)
+
+
+def _refused(number: int, error: KenariError) -> Refused:
+    limit = isinstance(error, LimitReached)
+    return Refused(
+        number,
+        error.code,
+        error.message,
+        error.param,
+        error.retry_after,
+        error.should_retry,
+        error.elsewhere,
+        limit,
+        error.requests if limit else None,
+        error.tokens if limit else None,
+    )

@@ -1,0 +1,177 @@
+"""What a keeper and its workers say to each other: one record for each word, in frames of MessagePack.
+
+A caller travels as bytes of its own (`callers.py`): it is the same for thousands of requests, so that each end reads it
+once. A configuration travels as bytes too; the socket pair is private to parent and child.
+"""
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from kenari.core.ports import Line, Rate, Repeat
+from kenari.core.price import Price
+
+
+class Word(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Something that is said. `number` ties an answer to its question."""
+
+
+# -- what a worker says
+
+
+class Ready(Word, frozen=True):
+    """The worker listens, with this version of the configuration."""
+
+    version: int
+
+
+class Applied(Word, frozen=True):
+    """A configuration is in force for new requests; with `fault` it is not, and the one before stays."""
+
+    version: int
+    fault: str = ""
+
+
+class Leaving(Word, frozen=True):
+    """The worker takes no new connections and leaves when its requests have ended."""
+
+
+class Reserve(Word, frozen=True):
+    """`Books.reserve`: answered by Held or Refused."""
+
+    number: int
+    id: str
+    caller: bytes
+    model: str
+    amount: int
+    least: int
+    price: Price | None
+    repeat: Repeat | None
+
+
+class Note(Word, frozen=True):
+    """`Books.note` for the hold of a request."""
+
+    id: str
+    charge: int
+
+
+class Settle(Word, frozen=True):
+    """`Books.settle`. Whether there is a hold the keeper knows better: it may have been granted too late."""
+
+    line: Line
+
+
+class Admit(Word, frozen=True):
+    """`Limits.admit`: answered by Admitted or Refused."""
+
+    number: int
+    id: str
+    caller: bytes
+    tokens: int
+    body: bytes
+
+
+class Release(Word, frozen=True):
+    """`Limits.release` for the admission of a request."""
+
+    id: str
+    tokens: int
+
+
+class Look(Word):
+    """`Records`: `what` is the method; answered by Found or Refused."""
+
+    number: int
+    what: Literal["key", "credits", "generation"]
+    caller: bytes
+    request: str
+
+
+# -- what the keeper says
+
+
+class KnownSecret(msgspec.Struct, frozen=True, array_like=True):
+    """A live secret of a key: its digest, never itself."""
+
+    digest: bytes
+    caller: bytes
+    expires_at: float | None
+
+
+class KeySet(Word, frozen=True):
+    """From now on exactly these secrets are valid."""
+
+    sequence: int
+    secrets: list[KnownSecret]
+
+
+class Setup(Word, frozen=True):
+    """The first word: all that a worker needs to serve. `envelopes`, `cache` and `hmac` (of keys' secrets) are derived from
+    the root secret, which stays with the keeper. `bootstrap` is the bootstrap key; `stored` says whether
+    there is anything that callers may read of themselves."""
+
+    version: int
+    config: bytes
+    envelopes: bytes
+    cache: bytes
+    hmac: bytes
+    bootstrap: str
+    keys: KeySet
+    stored: bool
+
+
+class Configure(Word, frozen=True):
+    """A new configuration: answered by Applied."""
+
+    version: int
+    config: bytes
+
+
+class Drain(Word, frozen=True):
+    """Take no new connections, end what is in flight within `[server] drain`, leave."""
+
+
+class End(Word, frozen=True):
+    """Break what is in flight and leave."""
+
+
+class Held(Word, frozen=True):
+    """Set aside."""
+
+    number: int
+    amount: int
+
+
+class Admitted(Word, frozen=True):
+    """Let in; the limits as headers tell them."""
+
+    number: int
+    requests: Rate | None
+    tokens: Rate | None
+
+
+class Refused(Word, frozen=True):
+    """The port raised this KenariError; with `limit` it was a LimitReached."""
+
+    number: int
+    code: str
+    message: str
+    param: str | None
+    retry_after: float | None
+    should_retry: bool | None
+    elsewhere: bool
+    limit: bool = False
+    requests: Rate | None = None
+    tokens: Rate | None = None
+
+
+class Found(Word):
+    """A body, None when there is nothing."""
+
+    number: int
+    body: bytes | None
+
+
+FromWorker: TypeAlias = Ready | Applied | Leaving | Reserve | Note | Settle | Admit | Release | Look
+ToWorker: TypeAlias = Setup | Configure | KeySet | Drain | End | Held | Admitted | Refused | Found
