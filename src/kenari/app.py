@@ -6,6 +6,7 @@ import logging
 import random
 import secrets
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ from kenari.config import Config, ServerSettings
 from kenari.core.ids import Envelopes, derive_key
 from kenari.demo.server import DemoModel, start_demo
 from kenari.demo.welcome import welcome
+from kenari.doors.byok import ByokDoor
 from kenari.doors.edge import Edge
 from kenari.doors.limits import EdgeLimits
 from kenari.doors.listeners import listen, server_context
@@ -24,13 +26,19 @@ from kenari.doors.public import PublicDoor
 from kenari.gateway.pins import MemoryPins
 from kenari.gateway.routing import Routing
 from kenari.gateway.serve import Gateway
-from kenari.gateway.services import Services
+from kenari.gateway.services import Own, Services
 from kenari.gateway.ticker import Ticker
 from kenari.keeper.books import LogBooks
+from kenari.keeper.ledger_books import BooksSettings, StoreBooks
+from kenari.keeper.own_keys import StoredOwnKeys, vault_of
 from kenari.keeper.pins import ValkeyPins
 from kenari.keeper.secrets import first_key, root_secret
+from kenari.keeper.spool import Spool
 from kenari.keys.bootstrap import OPERATOR, BootstrapKeys
+from kenari.ledger.chain import Seals
 from kenari.providers.base import Provider
+from kenari.store.records import Conflict, StoreDown
+from kenari.store.store import Store, StoreSettings
 from kenari.upstream.http import HttpUpstream
 from kenari.upstream.scripted import ScriptedUpstream
 
@@ -64,6 +72,9 @@ async def _serve(config: Config, demo: bool) -> int:
     except OSError as error:
         _say(f"kenari cannot start: {error.strerror or error}")
         return 1
+    except (Conflict, StoreDown) as error:
+        _say(f"kenari cannot start: {error}")
+        return 1
     finally:
         if model is not None:
             await model.stop()
@@ -95,7 +106,11 @@ class Server:
         folder = store_folder(config.store_url)
         root = root_secret(config.secret, folder, secrets.token_bytes(32))
         self._key, self._key_made = first_key(config.bootstrap_key, folder, secrets.token_bytes(32))
-        self._books = LogBooks(settings.log, time.time, loop.call_later)
+        log = LogBooks(settings.log, time.time, loop.call_later)
+        self._store = make_store(config, root)
+        self._ledger = None if self._store is None else make_books(config, self._store, log, folder)
+        self._books = log if self._ledger is None else self._ledger
+        self._log = log
         self._ticker = Ticker(loop, tick_seconds(config))
         self._http = HttpUpstream()
         keys = BootstrapKeys({self._key: OPERATOR})
@@ -117,9 +132,13 @@ class Server:
             deadline=settings.deadline,
             show_target=settings.show_target,
         )
+        self._own = make_own_keys(config, self._store, root)
+        if self._own is not None:
+            services.own = Own(self._own, frozenset(config.byok.providers), config.byok.fee)
         gateway = Gateway(services)
         self._draining = False
         door = PublicDoor(gateway, keys, catalog, settings.cors_origins, lambda: not self._draining)
+        door.byok = None if self._own is None else ByokDoor(keys, self._own)
         limits = EdgeLimits(max_body=settings.max_body, trusted_proxies=settings.trusted_proxies)
         self._edge = Edge(door.serve, door.refuse, limits)
 
@@ -130,6 +149,10 @@ class Server:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._signalled, stop)
         tls = server_context(settings.tls_cert, settings.tls_key) if settings.tls_cert else None
+        if self._ledger is not None:
+            await self._ledger.start(patient=not self._config.store_url.startswith("sqlite:"))
+        if self._own is not None:
+            await self._own.start()
         gc.freeze()  # what is here now stays: the collector need not look at it again
         gc.set_threshold(50_000, 20, 50)  # requests leave few cycles; collecting after each 700 objects only costs
         address = await listen(self._edge, settings.listen, tls)
@@ -145,7 +168,11 @@ class Server:
         self._http.close()
         if self._pins is not None:
             await self._pins.close()
-        self._books.flush()
+        if self._own is not None:
+            self._own.close()
+        if self._ledger is not None:
+            await self._ledger.close()
+        self._log.flush()
         return 0
 
     def _signalled(self, stop: asyncio.Event) -> None:
@@ -159,6 +186,46 @@ class Server:
         scheme = "https" if settings.tls_cert else "http"
         base = address if address.startswith("unix:") else f"{scheme}://{address}"
         _say(welcome(base, self._key if self._key_made else None, list(self._config.models)).rstrip("\n"))
+
+
+def make_store(config: Config, root: bytes) -> Store | None:
+    """The configured store, not started yet; None for `none:`."""
+    if config.store_url == "none:":
+        return None
+    settings = StoreSettings(
+        url=config.store_url,
+        node=node_name(config),
+        currency=config.currency,
+        time_zone=config.time_zone,
+        enforce=config.enforce,
+        sync=config.store_sync,
+    )
+    return Store(settings, Seals(derive_key(root, "ledger")), time.time, secrets.token_bytes)
+
+
+def make_books(config: Config, store: Store, log: LogBooks, folder: Path) -> StoreBooks:
+    """The books over a store; what it cannot take waits in a spool beside the secret."""
+    settings = BooksSettings(
+        node=node_name(config),
+        offline_allowance=config.offline_allowance,
+        enforce=config.enforce,
+        retention=config.retention,
+    )
+    spool = Spool(folder / "kenari.spool", sync=config.store_sync == "full")
+    return StoreBooks(store, log, spool, settings, time.time)
+
+
+def node_name(config: Config) -> str:
+    """The name of this process among those that share a store: configured, else where it listens on which host."""
+    return config.store_node or f"{socket.gethostname()}:{config.server.listen}".replace("/", "_")
+
+
+def make_own_keys(config: Config, store: Store | None, root: bytes) -> StoredOwnKeys | None:
+    """Callers' own provider keys, where they may bring some. Raises OSError when the library for them is missing."""
+    if store is None or not config.byok.providers:
+        return None
+    vault = vault_of(root, config.byok.secret, config.byok.old_secrets)
+    return StoredOwnKeys(store, vault, frozenset(config.byok.providers), time.time, secrets.token_bytes)
 
 
 def store_folder(url: str) -> Path:

@@ -6,11 +6,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from kenari.commands import byok, routes, serve
+from kenari.commands import byok, routes, serve, store
 from kenari.config import ConfigError, load_config
 from kenari.providers.base import VERSION
 
-GROUPS = (serve, routes, byok)
+GROUPS = (serve, store, routes, byok)
 """The files of commands, in the order in which the help shows them."""
 
 

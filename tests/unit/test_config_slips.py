@@ -90,7 +90,6 @@ NOTED: list[tuple[str, dict[str, str], str]] = [
     ('[models.m]\ntargets = ["groq/a"]\naccess = "subscribers"\n[providers.groq]\n', {}, "no plans"),
     ("[providers.groq]\n", {}, "env:GROQ_API_KEY"),
     ("[providers.groq]\n", {}, "[models] is empty"),
-    ("[billing]\nenforce = false\n", {}, "[billing]"),
     ('[limits]\nurl = "valkey://cache"\n', {}, "limits.url"),
     ('[store]\nurl = "postgresql://db"\n', {}, "store.url"),
     ("", {"KENARI_ADMIN_TOKEN": "t"}, "KENARI_ADMIN_TOKEN"),

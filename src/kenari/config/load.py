@@ -11,12 +11,12 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
-from kenari.catalog.models import FREE, Kind, Modality, Model, Policy, Price, Route, TargetRef
+from kenari.catalog.models import Kind, Modality, Model, Policy, Route, TargetRef
 from kenari.config.builtin import SCRIPTED, builtin_config
+from kenari.config.money import amount, node, read_price, retention, time_zone
 from kenari.config.notes import notes_on
 from kenari.config.settings import ByokSettings, Config, ServerSettings
 from kenari.config.table import LARGEST, Faults, Secret, Table, dotted, nearest
-from kenari.core.price import parse_amount
 from kenari.core.profile import Profile
 from kenari.core.request import EFFORTS, Effort
 from kenari.providers.base import Provider
@@ -72,13 +72,14 @@ def parse_config(values: Mapping[str, Any], env: Mapping[str, str], source: str)
     limits = top.child("limits")
     billing = top.child("billing")
     store_url = store.text("url", "sqlite:///kenari.db")
-    if not store_url.startswith(("sqlite:///", "postgresql://")):
-        store.fault("url", 'must begin with "sqlite:///" or "postgresql://"')
+    if not store_url.startswith(("sqlite:///", "postgresql://")) and store_url != "none:":
+        store.fault("url", 'must begin with "sqlite:///" or "postgresql://", or be "none:"')
     limits_url = limits.text("url", "memory://")
     if not limits_url.startswith(("memory://", "valkey://")):
         limits.fault("url", 'must begin with "memory://" or "valkey://"')
     currency = billing.text("currency", "USD")
     enforce = billing.flag("enforce", True)
+    sync = store.choice("sync", ("normal", "full"), "normal")
     providers = {name: _provider(name, table, server) for name, table in top.child("providers").children()}
     models = {name: _model(name, table, providers) for name, table in top.child("models").children()}
     _check_names(models, faults)
@@ -96,11 +97,18 @@ def parse_config(values: Mapping[str, Any], env: Mapping[str, str], source: str)
         currency=currency,
         enforce=bool(enforce),
         byok=byok,
+        store_node=node(store),
+        store_sync="full" if sync == "full" else "normal",
+        retention=retention(store),
+        offline_allowance=amount(billing, "offline_allowance"),
+        time_zone=time_zone(billing),
         providers=providers,
         models=models,
         routes=routes,
         source=source,
     )
+    for table in (store, limits, billing, top):
+        table.close()
     return _with_env(config, env, faults)
 
 
@@ -184,13 +192,11 @@ def _byok(table: Table, providers: dict[str, Provider]) -> ByokSettings:
     for name in named:
         if name not in providers:
             table.fault("providers", f"{name!r} is not a configured provider{nearest(name, tuple(providers))}")
-    fee = table.decimal("fee", "0") or "0"
-    try:
-        parse_amount(fee)
-    except ValueError as error:
-        table.fault("fee", str(error))
     settings = ByokSettings(
-        providers=named, fee=fee, secret=table.secret("secret"), old_secrets=table.secrets("old_secrets")
+        providers=named,
+        fee=amount(table, "fee"),
+        secret=table.secret("secret"),
+        old_secrets=table.secrets("old_secrets"),
     )
     table.close()
     return settings
@@ -341,7 +347,7 @@ def _model(name: str, table: Table, providers: dict[str, Provider]) -> Model:
         access="subscribers"
         if table.choice("access", ("public", "subscribers"), "public") == "subscribers"
         else "public",
-        price=_price(name, table),
+        price=read_price(name, table),
         aliases=table.texts("aliases"),
         custom_tools=bool(table.flag("custom_tools", False)),
     )
@@ -359,21 +365,6 @@ def _words(table: Table, key: str, known: tuple[str, ...]) -> tuple[str, ...] | 
         if word not in known:
             table.fault(key, f"{word!r} must be one of {', '.join(known)}{nearest(word, known)}")
     return tuple(word for word in known if word in words)
-
-
-def _price(model: str, table: Table) -> Price | None:
-    given = table.has("price")
-    prices = table.child("price")
-    values = [prices.decimal(name, None) for name in Price.__struct_fields__]
-    prices.close()
-    if not given:
-        return Price("0", "0", "0", "0") if model.endswith(FREE) else None
-    if model.endswith(FREE) and any(float(value or 0) for value in values):
-        table.fault("price", f"must be zero or left out: a name that ends with {FREE} promises that it costs nothing")
-    if (values[0] is None or values[1] is None) and not any(values[4:]):
-        table.fault("price", "needs at least input and output, or one of image, character and second")
-        return None
-    return Price(values[0] or "0", values[1] or "0", *values[2:])
 
 
 def _check_names(models: dict[str, Model], faults: Faults) -> None:

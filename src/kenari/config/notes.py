@@ -29,8 +29,6 @@ def _on_models(config: Config) -> list[str]:
     unpriced = [model.id for model in own if model.price is None]
     if unpriced:
         notes.append(f"models without a price serve keys without limits only: {', '.join(unpriced)}")
-    if len(unpriced) < len(own):
-        notes.append("models.*.price: there is no bill yet; only the bootstrap key exists")
     if any(model.access == "subscribers" for model in own):
         notes.append('models.*.access = "subscribers": there are no plans yet')
     return notes
@@ -39,11 +37,9 @@ def _on_models(config: Config) -> list[str]:
 def _without_effect(config: Config) -> list[str]:
     notes: list[str] = []
     if not config.store_url.startswith("sqlite:"):
-        notes.append("store.url: nothing is stored yet; secrets that kenari makes lie in the current folder")
+        notes.append("store.url: secrets that kenari makes lie in the current folder, for there is no file of a store")
     if config.limits_url != Config().limits_url:
         notes.append("limits.url: there are no limits yet")
-    if (config.currency, config.enforce) != (Config().currency, Config().enforce):
-        notes.append("[billing]: there is no bill yet")
     if config.server.admin_listen != ServerSettings().admin_listen:
         notes.append("server.admin_listen: the management API is not served yet")
     if config.admin_token:

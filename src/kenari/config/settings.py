@@ -36,11 +36,11 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
 class ByokSettings(msgspec.Struct, frozen=True, kw_only=True):
     """`[byok]`: for which providers callers may bring their own keys, and the secret under which these are kept.
 
-    `fee` is a decimal string in the currency for each request. `old_secrets` still open what was sealed before a rotation.
+    `fee` is what each such request costs, in 1e-9 currency units. `old_secrets` still open what was sealed before a rotation.
     """
 
     providers: tuple[str, ...] = ()
-    fee: str = "0"
+    fee: int = 0
     secret: str = ""
     old_secrets: tuple[str, ...] = ()
 
@@ -54,6 +54,14 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     currency: str = "USD"
     enforce: bool = True
     byok: ByokSettings = ByokSettings()
+    store_node: str = ""
+    """"" for the host's name and the address that is listened on."""
+    store_sync: Literal["normal", "full"] = "normal"
+    retention: float | None = None
+    """Seconds that bill lines are kept; None for ever."""
+    offline_allowance: int = 0
+    """1e-9 currency units for each account and outage of the store."""
+    time_zone: str = "UTC"
     providers: dict[str, Provider] = {}
     models: dict[str, Model] = {}
     routes: dict[str, Route] = {}

@@ -9,6 +9,7 @@ import msgspec
 
 from kenari.config.settings import Config, ServerSettings
 from kenari.config.table import BYTES
+from kenari.core.price import format_amount
 from kenari.providers.base import Provider
 from kenari.wire import jsonx
 
@@ -19,11 +20,15 @@ _DURATIONS = ("connect_timeout", "header_timeout", "first_event_timeout", "idle_
 def show_config(config: Config) -> str:
     """The text of everything that is in force."""
     lines = _server(config.server)
-    lines += ["", "[store]", f"url = {_value(_masked_url(config.store_url))}"]
+    lines += ["", "[store]", f"url = {_value(_masked_url(config.store_url))}", f"node = {_value(config.store_node)}"]
+    kept = '""' if config.retention is None else _duration(config.retention)
+    lines += [f"sync = {_value(config.store_sync)}", f"retention = {kept}"]
     lines += ["", "[limits]", f"url = {_value(_masked_url(config.limits_url))}"]
     lines += ["", "[billing]", f"currency = {_value(config.currency)}", f"enforce = {_value(config.enforce)}"]
+    allowance = format_amount(config.offline_allowance, 0)
+    lines += [f"offline_allowance = {_value(allowance)}", f"time_zone = {_value(config.time_zone)}"]
     byok = config.byok
-    lines += ["", "[byok]", f"providers = {_value(byok.providers)}", f"fee = {_value(byok.fee)}"]
+    lines += ["", "[byok]", f"providers = {_value(byok.providers)}", f"fee = {_value(format_amount(byok.fee, 0))}"]
     lines += [f"secret = {_value(MASK)}"] if byok.secret else []
     lines += [f"old_secrets = {_value([MASK] * len(byok.old_secrets))}"]
     for provider in config.providers.values():

@@ -1,8 +1,19 @@
 """When the windows of budgets begin: calendar days, weeks and months of a time zone. Pure; the clock is an argument."""
 
-from datetime import datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
+from zoneinfo import ZoneInfo
 
 from kenari.core.caller import Window
+
+
+def zone_of(name: str) -> tzinfo:
+    """The time zone of an IANA name. Raises ValueError for one that is not known here. UTC needs no database of zones."""
+    if name == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (OSError, ValueError, LookupError):
+        raise ValueError(f"{name!r} is no time zone known here. use a name like Asia/Jakarta") from None
 
 
 def window_start(window: Window, now: float, zone: tzinfo) -> float:

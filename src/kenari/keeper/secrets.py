@@ -36,11 +36,18 @@ def _make(path: Path, content: bytes) -> bool:
     return True
 
 
-def root_secret(configured: str, folder: Path, entropy: bytes) -> bytes:
-    """The one secret from which all keys are derived: configured, else `kenari.secret` beside the store."""
+def known_secret(configured: str, folder: Path) -> bytes | None:
+    """The one secret where there is one already: for those who only read."""
     if configured:
         return configured.encode("utf-8", "surrogateescape")
-    return load_or_make(folder / "kenari.secret", entropy.hex().encode())[0]
+    path = folder / "kenari.secret"
+    return load_or_make(path, b"")[0] if path.exists() else None
+
+
+def root_secret(configured: str, folder: Path, entropy: bytes) -> bytes:
+    """The one secret from which all keys are derived: configured, else `kenari.secret` beside the store."""
+    known = known_secret(configured, folder)
+    return known if known is not None else load_or_make(folder / "kenari.secret", entropy.hex().encode())[0]
 
 
 def first_key(configured: str, folder: Path, entropy: bytes) -> tuple[str, bool]:

@@ -76,7 +76,6 @@ class Bill(msgspec.Struct, frozen=True, kw_only=True):
     held: int = 0
     noted: int = 0
     unlimited: bool = False
-    offline: bool = False
     timings: Timings | None = None
 
 

@@ -5,6 +5,7 @@ TEXT, JSON as TEXT.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Protocol, TypeAlias
 
 Row: TypeAlias = tuple[Any, ...]
@@ -59,12 +60,14 @@ class Database(Protocol):
         ...
 
 
+@lru_cache(1024)
 def rows_of(count: int, width: int) -> str:
     """`(?,?),(?,?)`: the placeholders of `count` rows."""
     row = "(" + ",".join("?" * width) + ")"
     return ",".join([row] * count)
 
 
+@lru_cache(1024)
 def listed(count: int) -> str:
     """`(?,?,?)`: the placeholders of a list."""
     return "(" + ",".join("?" * count) + ")"

@@ -6,8 +6,6 @@ it came, and what changed is written once.
 """
 
 from collections.abc import Sequence
-from datetime import tzinfo
-from typing import TypeAlias
 
 import msgspec
 
@@ -18,50 +16,13 @@ from kenari.core.price import Price
 from kenari.core.windows import day_of, window_start
 from kenari.store.chain import Chain, NewEntry
 from kenari.store.database import Database, Value, listed, rows_of
+from kenari.store.moves import Adopt, Move, Outcome, Release, Reserve, Settle, Terms, closed_by, who_of
 from kenari.store.records import HoldRow, Settlement
 from kenari.store.rows import price_text
 
 REPEAT_SECONDS = 24 * 3600.0
 """How long an Idempotency-Key is remembered (F14)."""
 _HOLD_COLUMNS = 11
-
-
-class Reserve(msgspec.Struct, frozen=True):
-    """Open a hold for a request that asks."""
-
-    reservation: Reservation
-    owner: str
-
-
-class Adopt(msgspec.Struct, frozen=True):
-    """Open a hold that was granted while the store was down, whatever the balance says now."""
-
-    hold: HoldRow
-
-
-class Settle(msgspec.Struct, frozen=True):
-    """Close a hold with its line."""
-
-    settlement: Settlement
-
-
-class Release(msgspec.Struct, frozen=True):
-    """Close a hold without a line: its request was refused after all, or never told that it was admitted."""
-
-    id: str
-    account: str
-    unlimited: bool = False
-
-
-Move: TypeAlias = Reserve | Adopt | Settle | Release
-Outcome: TypeAlias = Hold | bool | KenariError
-
-
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """What moving money rests on beside the rows: whether anything is refused for money, and the time zone of windows."""
-
-    enforce: bool
-    zone: tzinfo
 
 
 class _Standing(msgspec.Struct):
@@ -109,7 +70,7 @@ class Batch:
         self._new_repeats: dict[tuple[str, str], tuple[str, str]] = {}
         self._freed: list[tuple[str, str]] = []
         self.prices: dict[str, Price] = {}
-        """Prices that this batch saw; who knows that they are stored takes them out."""
+        """The prices of this batch, stored when it is committed."""
 
     def run(self, moves: Sequence[Move], known_prices: set[str]) -> list[Outcome]:
         """Work the moves out in their order and write what changed. Raises Broken or Refused with nothing done."""
@@ -121,11 +82,11 @@ class Batch:
     # what is read
 
     def _load(self, moves: Sequence[Move]) -> None:
-        who = [_who(move) for move in moves]
+        who = [who_of(move) for move in moves]
         accounts = sorted({account for account, _, unlimited in who if not unlimited})
         if accounts:
             self._load_accounts(accounts)
-        closing = [_closed(move) for move in moves if isinstance(move, (Settle, Release))]
+        closing = [closed_by(move) for move in moves if isinstance(move, (Settle, Release))]
         if closing:
             self._close_holds(closing)
         keys = {key for _, key, unlimited in who if key and not unlimited}
@@ -197,6 +158,8 @@ class Batch:
 
     def _reserve(self, move: Reserve) -> Hold:
         wanted, caller = move.reservation, move.reservation.caller
+        if wanted.id in self._holds:
+            raise KenariError("internal_error", "two requests have one id. send the request again; tell the operator")
         self._check_repeat(wanted)
         granted = wanted.amount
         if not caller.unlimited:
@@ -321,6 +284,8 @@ class Batch:
                 standing.balance += amount
                 standing.moved += amount
             self._spend(settlement)
+        if settlement.price is not None:
+            self.prices[settlement.price.version] = settlement.price
         usage = settlement.usage
         self._entries.append(
             NewEntry(
@@ -449,23 +414,6 @@ _POOR = {
     "insufficient_balance": "the balance of this account does not cover the request. ask the operator for credit, or lower the output cap",
     "budget_exceeded": "the budget of this key or account does not cover the request. wait for its next window, or lower the output cap",
 }
-
-
-def _who(move: Move) -> tuple[str, str, bool]:
-    """Account, key, and whether nothing is taken from a balance."""
-    if isinstance(move, Reserve):
-        caller = move.reservation.caller
-        return caller.account, caller.key, caller.unlimited
-    if isinstance(move, Adopt):
-        return move.hold.account, move.hold.key, move.hold.unlimited
-    if isinstance(move, Settle):
-        return move.settlement.account, move.settlement.key, move.settlement.unlimited
-    return move.account, "", move.unlimited
-
-
-def _closed(move: Settle | Release) -> str:
-    """The request whose hold a move closes."""
-    return move.settlement.id if isinstance(move, Settle) else move.id
 
 
 def _whole(value: Value) -> int:

@@ -205,3 +205,4 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     charge: int
     body: bytes
     unlimited: bool = False
+    price: Price | None = None

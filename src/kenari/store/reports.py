@@ -143,7 +143,8 @@ class Reports:
                 where += f" AND {column} = ?"
                 values.append(value)
         sums = ", ".join(
-            f"COALESCE(SUM({one}), 0)" for one in ("input", "cache_read", "cache_write", "output", "charge")
+            f"CAST(COALESCE(SUM({one}), 0) AS BIGINT)"
+            for one in ("input", "cache_read", "cache_write", "output", "charge")
         )
         sql = f"SELECT {columns}COUNT(*), {sums} FROM entries WHERE {where}"
         if groups:
@@ -151,7 +152,7 @@ class Reports:
             sql += f" GROUP BY {words} ORDER BY {words}"
         names = [*groups, "requests", "input", "cache_read", "cache_write", "output", "charge"]
         found: list[dict[str, Any]] = [dict(zip(names, row, strict=True)) for row in self._database.run(sql, values)]
-        return [msgspec.convert(row, UsageSum, strict=False) for row in found]  # sums may come as decimals
+        return [msgspec.convert(row, UsageSum) for row in found]
 
     def spent(self, caller: Caller) -> tuple[Spent | None, Spent | None]:
         """How the key's and the account's budgets stand."""

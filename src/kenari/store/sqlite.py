@@ -49,6 +49,7 @@ class SqliteDatabase:
             self._connection, self._cursor = connection, connection.cursor()
             if not self._readonly:
                 self.run("PRAGMA journal_mode = WAL")
+                self.run("PRAGMA wal_autocheckpoint = 4000")  # pages: what is written often is copied less often
                 self.run(f"PRAGMA synchronous = {'FULL' if self._sync == 'full' else 'NORMAL'}")
         except (sqlite3.Error, OSError, Refused) as error:
             self._disconnect()

@@ -3,10 +3,10 @@
 import asyncio
 import contextlib
 import importlib
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
-from zoneinfo import ZoneInfo
 
 import msgspec
 
@@ -14,12 +14,14 @@ from kenari.core.caller import Caller
 from kenari.core.entries import Sealing
 from kenari.core.errors import KenariError
 from kenari.core.ports import Hold, Reservation
+from kenari.core.windows import zone_of
 from kenari.store import provider_keys
 from kenari.store.accounts import Changes
 from kenari.store.chain import Chain
 from kenari.store.database import Broken, Database, Refused
 from kenari.store.lane import Done, Job, Lane
-from kenari.store.money import Adopt, Batch, Move, Outcome, Release, Reserve, Settle, Terms
+from kenari.store.money import Batch
+from kenari.store.moves import Adopt, Move, Release, Reserve, Settle, Terms
 from kenari.store.records import (
     Account,
     AccountChange,
@@ -46,6 +48,7 @@ from kenari.store.sqlite import SqliteDatabase
 from kenari.store.upkeep import Upkeep
 
 T = TypeVar("T")
+CLAIM_TRIES, CLAIM_PAUSE = 10, 0.2
 _Change: TypeAlias = Callable[[Database], Any]
 
 
@@ -88,7 +91,7 @@ class Store:
         entropy: Callable[[int], bytes],
     ) -> None:
         self.settings = settings
-        self._zone = ZoneInfo(settings.time_zone)
+        self._zone = zone_of(settings.time_zone)
         self._terms = Terms(enforce=settings.enforce, zone=self._zone)
         self._now, self._entropy, self._sealing = now, entropy, sealing
         self._chain = Chain(settings.node, sealing)
@@ -292,7 +295,12 @@ class Store:
 
     def _prepare(self, database: Database) -> None:
         """On each new connection of the writer."""
-        if not database.claim(self.settings.node):
+        tries = CLAIM_TRIES
+        while not database.claim(self.settings.node):
+            tries -= 1
+            if tries:  # a server may need a moment to see that a process has died
+                time.sleep(CLAIM_PAUSE)
+                continue
             raise Conflict(
                 f"another process already runs as node {self.settings.node} on this store. stop it, or name this one in [store] node"
             )
@@ -317,7 +325,9 @@ class Store:
         if not jobs:
             return []
         try:
-            outcomes = self._transaction(lambda: self._run_batch([job.what for job in jobs]))
+            batch = Batch(self._database, self._chain, self._terms, self._now())
+            outcomes = self._transaction(lambda: batch.run([job.what for job in jobs], self._prices))
+            self._prices |= batch.prices.keys()
         except Refused as error:
             if len(jobs) == 1:
                 return [(jobs[0].future, None, error)]
@@ -326,9 +336,6 @@ class Store:
             (job.future, None, outcome) if isinstance(outcome, KenariError) else (job.future, outcome, None)
             for job, outcome in zip(jobs, outcomes, strict=True)
         ]
-
-    def _run_batch(self, moves: list[Move]) -> list[Outcome]:
-        return Batch(self._database, self._chain, self._terms, self._now()).run(moves, self._prices)
 
     def _alone(self, job: Job[Any], change: _Change) -> "tuple[asyncio.Future[Any], Any, BaseException | None]":
         try:
