@@ -85,8 +85,6 @@ def parse_config(values: Mapping[str, Any], env: Mapping[str, str], source: str)
     _check_names(models, faults)
     routes = {name: _route(name, table, models) for name, table in top.child("routes").children()}
     byok = _byok(top.child("byok"), providers)
-    for table in (store, limits, billing, top):
-        table.close()
     if not models and providers.get("demo", SCRIPTED).base_url == SCRIPTED.base_url:
         builtin = builtin_config()
         providers, models = builtin.providers | providers, builtin.models
