@@ -20,6 +20,7 @@ from kenari.core.ports import Upstream
 from kenari.demo.server import DemoModel, start_demo
 from kenari.demo.welcome import welcome
 from kenari.dialects.responses.dialect import ResponsesDialect
+from kenari.doors.byok import ByokDoor
 from kenari.doors.edge import Edge
 from kenari.doors.limits import EdgeLimits
 from kenari.doors.listeners import listen, listen_on, server_context
@@ -30,7 +31,7 @@ from kenari.gateway.prices import pricing
 from kenari.gateway.repeats import Repeats
 from kenari.gateway.routing import Routing
 from kenari.gateway.serve import Gateway
-from kenari.gateway.services import Services
+from kenari.gateway.services import Own, Services
 from kenari.gateway.ticker import Ticker
 from kenari.gateway.vocabulary import Vocabularies
 from kenari.keep import Keep, Kept, say
@@ -262,11 +263,13 @@ class Server:
             tool_settings=config.outside.tools,
             dialects={"responses": ResponsesDialect(formats=True)} if settings.responses_formats else {},
             media=outside.media,
+            own=Own(kept.own, frozenset(config.byok.providers), config.byok.fee),
         )
         door = PublicDoor(
             Gateway(services), kept.keys, catalog, settings.cors_origins, lambda: not self._draining, settings.max_body
         )
         door.records = kept.records
+        door.byok = None if kept.own_book is None else ByokDoor(kept.keys, kept.own_book)
         return door
 
 

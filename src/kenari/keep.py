@@ -16,12 +16,14 @@ from kenari.admin_port import AdminParts, AdminPort, label_of
 from kenari.config import Config
 from kenari.core.currency import currency_digits
 from kenari.core.ids import derive_key
+from kenari.core.own_keys import NoOwnKeys, OwnKeyBook, OwnKeys
 from kenari.core.ports import Books, Keys, Limits, Records
 from kenari.keeper.books import LogBooks
 from kenari.keeper.caller_records import CallerRecords
 from kenari.keeper.key_refresh import KeyRefresh
 from kenari.keeper.ledger_books import BooksSettings, StoreBooks
 from kenari.keeper.metrics import Metrics
+from kenari.keeper.own_keys import StoredOwnKeys, vault_of
 from kenari.keeper.secrets import first_key, root_secret
 from kenari.keeper.session import NodeBooks
 from kenari.keeper.spool import Spool
@@ -52,6 +54,9 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     keys: Keys
     records: Records | None
     derived: Derived
+    own: OwnKeys = NoOwnKeys()
+    own_book: OwnKeyBook | None = None
+    """Where callers bring their own provider keys; None where they cannot."""
 
 
 class Serving(Protocol):
@@ -97,8 +102,15 @@ class Keep:
         self.records = (
             None if self.store is None else CallerRecords(self.store, config.currency, currency_digits(config.currency))
         )
+        self._own = make_own_keys(config, self.store, root)
         self.kept = Kept(
-            books=self.books, limits=self.limits, keys=self.keys, records=self.records, derived=self.derived
+            books=self.books,
+            limits=self.limits,
+            keys=self.keys,
+            records=self.records,
+            derived=self.derived,
+            own=self._own or NoOwnKeys(),
+            own_book=self._own,
         )
         self.follow(config)
         self.admin = AdminPort(
@@ -127,12 +139,16 @@ class Keep:
             await self.ledger.start(patient)
         if self._refresh is not None:
             await self._refresh.start(patient)
+        if self._own is not None:
+            await self._own.start()
         if isinstance(self.limits, ValkeyLimits):
             await self.limits.start()
 
     async def close(self) -> None:
         """Write what is left and part from the store. Nothing may be served any more."""
         self.admin.close()
+        if self._own is not None:
+            self._own.close()
         if self._refresh is not None:
             await self._refresh.close()
         if isinstance(self.limits, ValkeyLimits):
@@ -203,6 +219,14 @@ def make_books(config: Config, store: Store, log: LogBooks, folder: Path) -> Sto
     )
     spool = Spool(folder / SPOOL_FILE, sync=config.store_sync == "full")
     return StoreBooks(store, log, spool, settings, time.time)
+
+
+def make_own_keys(config: Config, store: Store | None, root: bytes) -> StoredOwnKeys | None:
+    """Callers' own provider keys, where they may bring some. Raises OSError when the library for them is missing."""
+    if store is None or not config.byok.providers:
+        return None
+    vault = vault_of(root, config.byok.secret, config.byok.old_secrets)
+    return StoredOwnKeys(store, vault, frozenset(config.byok.providers), time.time, secrets.token_bytes)
 
 
 def node_name(config: Config) -> str:

@@ -62,3 +62,8 @@ def test_captures() -> None:
 def test_recordings() -> None:
     """What real servers answer (L1, D4, D5, D6, E4, E5, U1, U3)."""
     _play("replay_recordings.py")
+
+
+def test_cases_of_routes() -> None:
+    """Our own, in the same form: failover over targets and routes, before and after content (D7, E2, E7, M2)."""
+    _play("run_cases.py", "--dir", str(ROOT / "tests" / "cases"))

@@ -345,6 +345,6 @@ def test_settings_of_byok() -> None:
         "byok": {"providers": ["p"], "fee": "0.001", "secret": "s", "old_secrets": ["o"]},
     }
     byok = parse_config(values, {}, "x").byok
-    assert (byok.providers, byok.fee, byok.secret, byok.old_secrets) == (("p",), "0.001", "s", ("o",))
+    assert (byok.providers, byok.fee, byok.secret, byok.old_secrets) == (("p",), 1_000_000, "s", ("o",))
     assert "'s'" not in repr(byok)
     assert "'o'" not in repr(byok)

@@ -47,10 +47,11 @@ def model_body(catalog: Catalog, name: str, anthropic: bool, sees: Sees) -> byte
 
 
 def _pricing(price: Price | None) -> dict[str, str | None] | None:
-    """The four prices of tokens (M1), and those beside tokens that the model has."""
+    """The four prices of tokens (M1), and those that the model has beside them."""
     if price is None:
         return None
-    beside = {"cache_write_1h": price.cache_write_1h, "image": price.image, "character": price.character, "second": price.second}
+    beside = {"cache_write_1h": price.cache_write_1h}
+    beside |= {"image": price.image, "character": price.character, "second": price.second}
     tokens = {"input": price.input, "output": price.output}
     tokens |= {"cache_read": price.cache_read, "cache_write": price.cache_write}
     return tokens | {name: amount for name, amount in beside.items() if amount is not None}

@@ -244,6 +244,7 @@ def _dearest(prices: list[Price | None]) -> Price | None:
         output=top(price.output for price in known),
         cache_read=top(price.cache_read or price.input for price in known) if reads else None,
         cache_write=top(price.cache_write or price.input for price in known) if writes else None,
+        cache_write_1h=_top([price.cache_write_1h for price in known]),
         image=_top([price.image for price in known]),
         character=_top([price.character for price in known]),
         second=_top([price.second for price in known]),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kenari.catalog.listing import list_body
 from kenari.catalog.models import Catalog, Entry
 from kenari.commands.base import add_command, add_group
+from kenari.commands.importing import import_models
 from kenari.config import Config
 from kenari.core.errors import KenariError
 from kenari.core.ids import Envelopes
@@ -27,6 +28,10 @@ def add(commands: "Commands") -> None:
     """The commands and their options."""
     words = add_command(commands, "models", "print the models and routes of the configuration", models)
     words.add_argument("--json", action="store_true", help="as GET /v1/models shows them")
+    more = words.add_subparsers(dest="models_command", metavar="COMMAND")
+    words = add_command(more, "import", "take windows, caps and prices from a data package", import_models)
+    words.add_argument("models", nargs="*", metavar="MODEL", help="default: every model of the configuration")
+    words.add_argument("--write", action="store_true", help="write what is shown; the file before stays as a .bak")
     group = add_group(commands, "routes", "what becomes of a request for a model or a route")
     words = add_command(group, "explain", "print which targets would be tried, in what order, and why", explain_route)
     words.add_argument("model", metavar="MODEL", help="a model's id, an alias, or a route's name")

@@ -18,7 +18,6 @@ from kenari.config.notes import notes_on
 from kenari.config.settings import ByokSettings, Config, ServerSettings
 from kenari.config.table import LARGEST, Faults, Secret, Table, dotted, nearest
 from kenari.config.tools import read_outside
-from kenari.core.price import parse_amount
 from kenari.core.profile import Profile
 from kenari.core.request import EFFORTS, Effort
 from kenari.providers.base import Provider
@@ -98,12 +97,12 @@ def parse_config(values: Mapping[str, Any], env: Mapping[str, str], source: str)
         limits_url=Secret(limits_url),
         currency=currency,
         enforce=bool(enforce),
+        byok=byok,
         store_node=node(store),
         store_sync="full" if sync == "full" else "normal",
         retention=retention(store),
         offline_allowance=amount(billing, "offline_allowance"),
         time_zone=time_zone(billing),
-        byok=byok,
         providers=providers,
         models=models,
         routes=routes,
@@ -200,13 +199,11 @@ def _byok(table: Table, providers: dict[str, Provider]) -> ByokSettings:
     for name in named:
         if name not in providers:
             table.fault("providers", f"{name!r} is not a configured provider{nearest(name, tuple(providers))}")
-    fee = table.decimal("fee", "0") or "0"
-    try:
-        parse_amount(fee)
-    except ValueError as error:
-        table.fault("fee", str(error))
     settings = ByokSettings(
-        providers=named, fee=fee, secret=table.secret("secret"), old_secrets=table.secrets("old_secrets")
+        providers=named,
+        fee=amount(table, "fee"),
+        secret=table.secret("secret"),
+        old_secrets=table.secrets("old_secrets"),
     )
     table.close()
     return settings

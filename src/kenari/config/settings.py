@@ -38,11 +38,11 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
 class ByokSettings(msgspec.Struct, frozen=True, kw_only=True):
     """`[byok]`: for which providers callers may bring their own keys, and the secret under which these are kept.
 
-    `fee` is a decimal string in the currency for each request. `old_secrets` still open what was sealed before a rotation.
+    `fee` is what each such request costs, in 1e-9 currency units. `old_secrets` still open what was sealed before a rotation.
     """
 
     providers: tuple[str, ...] = ()
-    fee: str = "0"
+    fee: int = 0
     secret: str = ""
     old_secrets: tuple[str, ...] = ()
 
@@ -55,6 +55,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     limits_url: str = "memory://"
     currency: str = "USD"
     enforce: bool = True
+    byok: ByokSettings = ByokSettings()
     store_node: str = ""
     """"" for the host's name and the address that is listened on."""
     store_sync: Literal["normal", "full"] = "normal"
@@ -63,7 +64,6 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     offline_allowance: int = 0
     """1e-9 currency units for each account and outage of the store."""
     time_zone: str = "UTC"
-    byok: ByokSettings = ByokSettings()
     providers: dict[str, Provider] = {}
     models: dict[str, Model] = {}
     routes: dict[str, Route] = {}

@@ -30,7 +30,7 @@ def show_config(config: Config) -> str:
     allowance = format_amount(config.offline_allowance, 0)
     lines += [f"offline_allowance = {_value(allowance)}", f"time_zone = {_value(config.time_zone)}"]
     byok = config.byok
-    lines += ["", "[byok]", f"providers = {_value(byok.providers)}", f"fee = {_value(byok.fee)}"]
+    lines += ["", "[byok]", f"providers = {_value(byok.providers)}", f"fee = {_value(format_amount(byok.fee, 0))}"]
     lines += [f"secret = {_value(MASK)}"] if byok.secret else []
     lines += [f"old_secrets = {_value([MASK] * len(byok.old_secrets))}"]
     lines += _outside(config.outside)

@@ -1,5 +1,6 @@
 """What the gateway asks of callers' own provider keys (BYOK)."""
 
+from collections.abc import Awaitable
 from typing import Protocol
 
 import msgspec
@@ -27,3 +28,19 @@ class NoOwnKeys:
     def find(self, account: str, provider: str) -> str | None:
         """None."""
         return None
+
+
+class OwnKeyBook(Protocol):
+    """Where they are kept (keeper.own_keys.StoredOwnKeys)."""
+
+    def shown(self, account: str) -> Awaitable[list[OwnKeyShown]]:
+        """What an account has brought."""
+        ...
+
+    def put(self, account: str, provider: str, secret: str, *, actor: str) -> Awaitable[OwnKeyShown]:
+        """Keep a key."""
+        ...
+
+    def drop(self, account: str, provider: str, *, actor: str) -> Awaitable[bool]:
+        """Forget a key; False when there was none."""
+        ...

@@ -1,10 +1,9 @@
 """What callers do with their own provider keys: list, store and forget them. A key is never shown again."""
 
-from collections.abc import Awaitable
-from typing import Any, Protocol
+from typing import Any
 
 from kenari.core.errors import KenariError, bad_request
-from kenari.core.own_keys import OwnKeyShown
+from kenari.core.own_keys import OwnKeyBook, OwnKeyShown
 from kenari.core.ports import Exchange, Keys
 from kenari.gateway.heads import JSON, id_lines
 from kenari.keys.identify import identify
@@ -13,22 +12,6 @@ from kenari.wire import jsonx
 
 BYOK_PATH = "/v1/byok"
 MAX_BODY = 16 * 1024
-
-
-class OwnKeyBook(Protocol):
-    """Where they are kept (keeper.own_keys.StoredOwnKeys)."""
-
-    def shown(self, account: str) -> Awaitable[list[OwnKeyShown]]:
-        """What an account has brought."""
-        ...
-
-    def put(self, account: str, provider: str, secret: str, *, actor: str) -> Awaitable[OwnKeyShown]:
-        """Keep a key."""
-        ...
-
-    def drop(self, account: str, provider: str, *, actor: str) -> Awaitable[bool]:
-        """Forget a key; False when there was none."""
-        ...
 
 
 class ByokDoor:

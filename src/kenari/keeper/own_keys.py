@@ -1,5 +1,7 @@
 """Callers' own provider keys: kept sealed in the store, held sealed in memory, opened for the call that needs one (BYOK)."""
 
+import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -10,10 +12,12 @@ from kenari.core.errors import KenariError, bad_request
 from kenari.core.ids import derive_key
 from kenari.core.own_keys import OwnKeyShown
 from kenari.keys.vault import NONCE, Unreadable, Vault, hint_of
-from kenari.store.records import ProviderKeyRow
+from kenari.store.records import ProviderKeyRow, StoreDown
 
 _log = logging.getLogger("kenari.byok")
 
+LOOK_SECONDS = 1.0
+"""How often changes of other processes are looked for."""
 MAX_KEY = 4096
 """Letters; no provider's key is longer."""
 
@@ -33,6 +37,10 @@ class ProviderKeyStore(Protocol):
         """Those of an account, or all."""
         ...
 
+    async def sequence(self) -> int:
+        """A number that every change raises."""
+        ...
+
     async def rewrap_provider_keys(self, rewrap: Callable[[ProviderKeyRow], ProviderKeyRow], *, actor: str) -> int:
         """Change how every one is sealed."""
         ...
@@ -48,7 +56,7 @@ def vault_of(root: bytes, secret: str, old_secrets: Sequence[str]) -> Vault:
 
 class StoredOwnKeys:
     """The keys of all accounts. `providers` are those that callers may bring keys for; `now` is Unix time; `entropy` gives
-    random bytes. Call `refresh` when the process starts and whenever the store's sequence number has changed."""
+    random bytes. `start` reads them and follows the changes of other processes, until `close`."""
 
     def __init__(
         self,
@@ -61,9 +69,33 @@ class StoredOwnKeys:
         self._store, self._vault, self._providers = store, vault, providers
         self._now, self._entropy = now, entropy
         self._sealed: dict[tuple[str, str], bytes] = {}
+        self._sequence = -1
+        self._following: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         return f"StoredOwnKeys({len(self._sealed)} keys)"
+
+    async def start(self) -> None:
+        """Read the keys, and from now on whatever changes of them anywhere."""
+        await self._look()
+        self._following = asyncio.get_running_loop().create_task(self._follow())
+
+    def close(self) -> None:
+        """Follow no more."""
+        if self._following is not None:
+            self._following.cancel()
+
+    async def _follow(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            await self._look()
+
+    async def _look(self) -> None:
+        with contextlib.suppress(StoreDown):  # what is known goes on
+            sequence = await self._store.sequence()
+            if sequence != self._sequence:
+                await self.refresh()
+                self._sequence = sequence
 
     async def refresh(self) -> None:
         """Read them anew. Raises StoreDown."""

@@ -10,12 +10,14 @@ from kenari.core.request import EFFORTS, Effort
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A provider's defaults: the dialect spoken towards it, its public address, its profile, the usual key variable."""
+    """A provider's defaults: the dialect spoken towards it, its public address, its profile, the usual key variable, and
+    its name in the data package of `kenari models import` (models.dev), "" where it is not in it."""
 
     dialect: str
     base_url: str
     profile: Profile = Profile()
     key_env: str = ""
+    catalog: str = ""
 
 
 _OPENAI: tuple[Effort, ...] = ("none", "minimal", "low", "medium", "high", "xhigh")
@@ -31,6 +33,7 @@ ROWS: dict[str, Row] = {
         "https://api.openai.com/v1",
         Profile(prompt_cache_key=True, files=True, efforts=_OPENAI),
         "OPENAI_API_KEY",
+        "openai",
     ),
     "openai-chat": Row(
         "chat",
@@ -45,6 +48,7 @@ ROWS: dict[str, Row] = {
             efforts=_OPENAI,
         ),
         "OPENAI_API_KEY",
+        "openai",
     ),
     # Anthropic: 2023-06-01 is the only current version. Efforts travel as token budgets, which models before Opus 4.7
     # take; for newer ones set effort = "output_config" and efforts = ["low", "medium", "high", "xhigh", "max"].
@@ -60,6 +64,7 @@ ROWS: dict[str, Row] = {
             ),
         ),
         "ANTHROPIC_API_KEY",
+        "anthropic",
     ),
     # OpenRouter: one `reasoning` object for all models, whose seven efforts it maps itself; it wants `reasoning` back;
     # cache marks, files and audio go to the vendors that take them (reasoning tokens guide, chat request schema).
@@ -76,6 +81,7 @@ ROWS: dict[str, Row] = {
             files=True,
         ),
         "OPENROUTER_API_KEY",
+        "openrouter",
     ),
     # Groq: max_tokens is deprecated, logprobs are not served, unknown members are refused, `reasoning_content` on
     # earlier messages too (API reference). gpt-oss knows three efforts; for Qwen 3 set efforts = ["none"].
@@ -84,6 +90,7 @@ ROWS: dict[str, Row] = {
         "https://api.groq.com/openai/v1",
         Profile(max_tokens_field="max_completion_tokens", efforts=_THREE, logprobs=False, extra_fields=False),
         "GROQ_API_KEY",
+        "groq",
     ),
     # DeepSeek: thinking is on by default, wants its reasoning_content back between tool rounds, maps all efforts but
     # `none` itself, and answers a forced tool_choice with 400 (thinking mode guide; deepseek-ai/DeepSeek-V3#1376).
@@ -100,6 +107,7 @@ ROWS: dict[str, Row] = {
             tool_choice_required=False,
         ),
         "DEEPSEEK_API_KEY",
+        "deepseek",
     ),
     # Mistral: usage comes in every stream and unknown members, stream_options among them, are refused; efforts are
     # none and high; the cache key is taken (API reference).
@@ -115,10 +123,15 @@ ROWS: dict[str, Row] = {
             logprobs=False,
         ),
         "MISTRAL_API_KEY",
+        "mistral",
     ),
     # Together: reasoning_effort is low, medium or high; reasoning stands in `reasoning` (reasoning guide).
     "together": Row(
-        "chat", "https://api.together.xyz/v1", Profile(efforts=_THREE, reasoning_field="reasoning"), "TOGETHER_API_KEY"
+        "chat",
+        "https://api.together.xyz/v1",
+        Profile(efforts=_THREE, reasoning_field="reasoning"),
+        "TOGETHER_API_KEY",
+        "togetherai",
     ),
     # Fireworks: `reasoning_content` both ways; these efforts are common to its models (reasoning guide).
     "fireworks": Row(
@@ -126,10 +139,11 @@ ROWS: dict[str, Row] = {
         "https://api.fireworks.ai/inference/v1",
         Profile(efforts=_FOUR, reasoning_content_roundtrip=True),
         "FIREWORKS_API_KEY",
+        "fireworks-ai",
     ),
     # xAI: what all models with an effort take; grok-4.5 and later have no `none` (reasoning guide). Models without
     # the parameter refuse it whatever its value: set effort = "none" for them.
-    "xai": Row("chat", "https://api.x.ai/v1", Profile(efforts=_THREE), "XAI_API_KEY"),
+    "xai": Row("chat", "https://api.x.ai/v1", Profile(efforts=_THREE), "XAI_API_KEY", "xai"),
     # Gemini's OpenAI endpoint: unknown members are refused ("Unknown name"); `none` is refused by Gemini 3 and later,
     # `minimal` by some of its models (OpenAI compatibility page and its forum).
     "gemini": Row(
@@ -137,6 +151,7 @@ ROWS: dict[str, Row] = {
         "https://generativelanguage.googleapis.com/v1beta/openai",
         Profile(efforts=_THREE, extra_fields=False, logprobs=False),
         "GEMINI_API_KEY",
+        "google",
     ),
     # Servers of one's own: chat is their most complete and honest stream, whatever else they speak.
     # Ollama: images as data only, tool_choice is ignored (OpenAI compatibility page).
