@@ -80,7 +80,7 @@ async def bills(url: str) -> list[Bill]:
         return [read_bill(line.body) for line in await store.requests()]
 
 
-def test_U5_a_server_that_is_ended_or_killed_leaves_one_line_for_each_request(
+def test_a_server_that_is_ended_or_killed_leaves_one_line_for_each_request(
     store_url: str, tmp_path: Path, monkeypatch: Any, capsys: Any
 ) -> None:
     port = free_port()

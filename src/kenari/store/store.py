@@ -97,7 +97,7 @@ class Store:
         self._database = open_database(settings.url, settings.sync)
         self._reading = open_database(settings.url, readonly=True)
         self._writer: Lane[Move | _Change] = Lane(self._database, self._prepare, self._work, self._late)
-        self._reader: Lane[Callable[[Reports], Any]] = Lane(self._reading, _nothing, self._read, _nothing)
+        self._reader: Lane[Callable[[Reports], Any]] = Lane(self._reading, _nothing, self._read, _nothing, again=True)
 
     async def start(self) -> None:
         """Connect, claim the node's name, bring the tables up to date. Raises StoreDown, or Conflict where waiting does
