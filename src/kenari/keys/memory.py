@@ -47,6 +47,12 @@ class MemoryLimits:
         self._flying: dict[str, set[str]] = {}
         self._open: dict[str, _Entry] = {}
 
+    async def start(self) -> None:
+        """There is nothing to find."""
+
+    async def close(self) -> None:
+        """There is nothing to give back."""
+
     async def admit(self, caller: Caller, request_id: str, tokens: int, body: bytes) -> Admission:
         """Count a request in, or raise the 429 of the first limit that it does not pass."""
         checks = checks_of(caller, tokens, body)
