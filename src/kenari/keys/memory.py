@@ -38,6 +38,8 @@ class MemoryLimits:
 
     local = True
     """Admitting never waits."""
+    down, fallbacks = False, 0
+    """There is no server that could be missed."""
 
     def __init__(self, now: Callable[[], float], share: Callable[[], int] = lambda: 1) -> None:
         self._now, self._share = now, share

@@ -12,6 +12,11 @@ from kenari.keys.memory import MemoryLimits
 class PlacedLimits(Limits, Protocol):
     """Limits with a life: started in the running loop before the first request, closed after the last."""
 
+    down: bool
+    """A server that they are shared in cannot be reached at the moment."""
+    fallbacks: int
+    """How many requests were counted in memory because of that."""
+
     def start(self) -> Awaitable[None]:
         """Begin."""
         ...
