@@ -30,7 +30,6 @@ from kenari.keeper.spool import Spool
 from kenari.keys.bootstrap import OPERATOR, BootstrapKeys
 from kenari.keys.place import limits_at
 from kenari.keys.stored import StoredKeys
-from kenari.keys.valkey import ValkeyLimits
 from kenari.ledger.chain import Seals
 from kenari.providers.base import VERSION
 from kenari.store.store import Store, StoreSettings
@@ -141,8 +140,7 @@ class Keep:
             await self._refresh.start(patient)
         if self._own is not None:
             await self._own.start()
-        if isinstance(self.limits, ValkeyLimits):
-            await self.limits.start()
+        await self.limits.start()
 
     async def close(self) -> None:
         """Write what is left and part from the store. Nothing may be served any more."""
@@ -151,8 +149,7 @@ class Keep:
             self._own.close()
         if self._refresh is not None:
             await self._refresh.close()
-        if isinstance(self.limits, ValkeyLimits):
-            await self.limits.close()
+        await self.limits.close()
         if self.ledger is not None:
             await self.ledger.close()
         self._log.flush()
@@ -180,7 +177,7 @@ class Keep:
         }
         if self.serving is not None:
             gauges |= self.serving.gauges()
-        if isinstance(self.limits, ValkeyLimits):
+        if self.config.limits_url.startswith("valkey:"):
             gauges |= {"limits_fallback": self.limits.down, "limits_fallbacks": self.limits.fallbacks}
         if self.store is not None and self.ledger is not None:
             spool = self.folder / SPOOL_FILE

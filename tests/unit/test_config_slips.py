@@ -93,6 +93,13 @@ NOTED: list[tuple[str, dict[str, str], str]] = [
 ]
 
 
+def test_check_notes_a_client_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = '[limits]\nurl = "valkey://cache"\n'
+    assert not any("limits.url" in note for note in parse(text).notes)
+    monkeypatch.setattr("kenari.keys.place.CLIENT", "no_such_package")
+    assert any("limits.url" in note and "kenari[valkey]" in note for note in parse(text).notes)
+
+
 @pytest.mark.parametrize(("text", "env", "word"), NOTED)
 def test_check_notes_what_has_no_effect_or_cannot_work(text: str, env: dict[str, str], word: str) -> None:
     assert any(word in note for note in parse(text, env).notes)
