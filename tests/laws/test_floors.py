@@ -21,10 +21,9 @@ FLOORS = {
     "keeper": 5,
     "demo": 5,
     "config": 5,
-    "admin_port": 6,
-    "app": 7,
-    "commands": 8,
-    "cli": 9,
+    "app": 6,
+    "commands": 7,
+    "cli": 8,
 }
 FILES = sorted(ROOT.rglob("*.py"))
 PURE = ("core", "wire", "dialects", "providers", "catalog")
