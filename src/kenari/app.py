@@ -45,7 +45,6 @@ from kenari.keys.bootstrap import OPERATOR, BootstrapKeys
 from kenari.keys.place import limits_at
 from kenari.keys.secrets import fingerprint, make_key
 from kenari.keys.stored import StoredKeys
-from kenari.keys.valkey import ValkeyLimits
 from kenari.ledger.chain import Seals
 from kenari.providers.base import VERSION, Provider
 from kenari.store.records import Conflict, StoreDown
@@ -171,8 +170,7 @@ class Server:
             await self._ledger.start(patient)
             if self._refresh is not None:
                 await self._refresh.start(patient)
-        if isinstance(self._limits, ValkeyLimits):
-            await self._limits.start()
+        await self._limits.start()
         gc.freeze()  # what is here now stays: the collector need not look at it again
         gc.set_threshold(50_000, 20, 50)  # requests leave few cycles; collecting after each 700 objects only costs
         address = await listen(self._edge, settings.listen, tls)
@@ -191,8 +189,7 @@ class Server:
         self._http.close()
         if self._refresh is not None:
             await self._refresh.close()
-        if isinstance(self._limits, ValkeyLimits):
-            await self._limits.close()
+        await self._limits.close()
         if self._ledger is not None:
             await self._ledger.close()
         self._log.flush()
