@@ -88,6 +88,7 @@ def test_white_space_around_a_key_in_the_environment_is_no_part_of_it() -> None:
 NOTED: list[tuple[str, dict[str, str], str]] = [
     ('[models.m]\ntargets = ["groq/a"]\nkind = "image"\n[providers.groq]\n', {}, "only chat models"),
     ('[models.m]\ntargets = ["groq/a"]\naccess = "subscribers"\n[providers.groq]\n', {}, "no plans"),
+    ("[server]\nworkers = 3\n", {}, "server.workers: 3 processes serve"),
     ("[providers.groq]\n", {}, "env:GROQ_API_KEY"),
     ("[providers.groq]\n", {}, "[models] is empty"),
     ('[limits]\nurl = "valkey://cache"\n', {}, "limits.url"),
