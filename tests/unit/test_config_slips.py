@@ -87,6 +87,7 @@ def test_white_space_around_a_key_in_the_environment_is_no_part_of_it() -> None:
 
 
 NOTED: list[tuple[str, dict[str, str], str]] = [
+    ("[server]\nworkers = 3\n", {}, "server.workers: 3 processes serve"),
     ("[providers.groq]\n", {}, "env:GROQ_API_KEY"),
     ("[providers.groq]\n", {}, "[models] is empty"),
     ('[store]\nurl = "postgresql://db"\n', {}, "store.url"),
