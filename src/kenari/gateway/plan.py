@@ -24,6 +24,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     target: Target
     url: str
+    scheme: str
     signed: bytes
 
 
@@ -64,6 +65,7 @@ def make_plan(model: Model, providers: Mapping[str, Provider], envelopes: Envelo
                 key=key,
                 target=target,
                 url=endpoint(provider, dialect.upstream_path),
+                scheme=provider.base_url.partition(":")[0],
                 signed=sign(provider, key, {}, ""),
             )
             for key in provider.keys or ("",)
