@@ -174,10 +174,13 @@ class Attempt:
 
     # -- time
 
-    def tick(self, now: float) -> None:
-        """Timeouts: head, first content, silence in mid-stream, and the short wait after a finish."""
-        if self._over:
-            return
+    def tick(self, now: float) -> bool:
+        """Timeouts: head, first content, silence in mid-stream, and the short wait after a finish. True when over."""
+        if not self._over:
+            self._look(now)
+        return self._over
+
+    def _look(self, now: float) -> None:
         waited = now - self._last
         if self.done.done():
             if waited >= DRAIN_SECONDS:
