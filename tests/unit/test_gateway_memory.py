@@ -49,3 +49,20 @@ def test_a_request_leaves_no_cycles(client: str, stream: bool) -> None:
     left = asyncio.run(run())
     ours = {"Attempt", "Run", "Gate", "StreamSink", "PlainSink", "Request", "Answer", "Line", "Exchange"}
     assert ours.isdisjoint(left), left
+
+
+def test_an_attempt_whose_end_comes_late_is_forgotten() -> None:
+    """The last word of a stream and the end of its bytes often come apart: between them the request is answered, and
+    after the end nothing of it stays with the ticker."""
+    rig = kit.Rig(kit.Script([(0, kit.ROLE + kit.chunk({"content": "x"}) + kit.STOP + kit.DONE), (0.05, None)]))
+
+    async def run() -> tuple[int, int]:
+        door = rig.build()
+        ticker = door._gateway._services.ticker  # pyright: ignore[reportPrivateUsage]
+        body = json.dumps(REQUEST | {"stream": True}).encode()
+        await door.serve(kit.Exchange(PATHS["chat"], body))
+        waits = len(ticker._items)  # pyright: ignore[reportPrivateUsage]
+        await asyncio.sleep(0.2)
+        return waits, len(ticker._items)  # pyright: ignore[reportPrivateUsage]
+
+    assert asyncio.run(run()) == (1, 0)

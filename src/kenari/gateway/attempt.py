@@ -200,10 +200,14 @@ class Attempt:
 
     # -- time
 
-    def tick(self, now: float) -> None:
-        """Timeouts: head, first content, silence in mid-stream, the deadline, and the short wait after a last word."""
-        if self._over:
-            return
+    def tick(self, now: float) -> bool:
+        """Timeouts: head, first content, silence in mid-stream, the deadline, and the short wait after a last word. True
+        when it is over."""
+        if not self._over:
+            self._look(now)
+        return self._over
+
+    def _look(self, now: float) -> None:
         settled = now - self._since >= DRAIN_SECONDS  # whatever comes: comments would keep it waiting for ever
         phase = self.gate.phase
         if self.done.done():

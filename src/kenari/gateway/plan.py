@@ -29,6 +29,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     target: Target
     url: str
+    scheme: str
     signed: bytes
     model: Model
     weight: int = 1
@@ -89,6 +90,7 @@ def make_plan(
                     key=key,
                     target=target,
                     url=endpoint(provider, dialect.upstream_path),
+                    scheme=provider.base_url.partition(":")[0],
                     signed=sign(provider, key, {}, ""),
                     model=model,
                     weight=member.weight,

@@ -126,5 +126,4 @@ class Services:
 
     def upstream(self, candidate: Candidate) -> Upstream:
         """The outbound end for a candidate's address."""
-        scheme = candidate.provider.base_url.partition(":")[0]
-        return self.upstreams[scheme]
+        return self.upstreams[candidate.scheme]

@@ -7,8 +7,8 @@ from typing import Protocol
 class Ticking(Protocol):
     """Something that wants to know how late it is."""
 
-    def tick(self, now: float) -> None:
-        """`now` is the loop's time in seconds."""
+    def tick(self, now: float) -> bool | None:
+        """`now` is the loop's time in seconds. True when it is over and wants to hear no more."""
         ...
 
 
@@ -43,6 +43,7 @@ class Ticker:
         self._handle = None
         now = self._loop.time()
         for item in tuple(self._items):
-            item.tick(now)
+            if item.tick(now):
+                self._items.discard(item)
         if self._items:
             self._handle = self._loop.call_later(self.interval, self._run)

@@ -73,11 +73,11 @@ class LogBooks:
         self._scheduled = False
         if self._lines:
             out = self._out or sys.stdout
-            records = [self._record(now, line) for now, line in self._lines]
+            lines, self._lines = self._lines, []
+            records = [self._record(now, line) for now, line in lines]
             written = [jsonx.encode(one) if self._style == "json" else _as_text(one) for one in records]
             out.write(b"\n".join(written).decode("utf-8", "replace") + "\n")
             out.flush()
-            self._lines = []
 
     def _record(self, now: float, line: Line) -> "Record":
         usage = line.usage

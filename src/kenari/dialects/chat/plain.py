@@ -24,6 +24,13 @@ class _Message(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     content: Raw
 
 
+class _Body(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    model: str
+    messages: list[Raw]
+    stream: bool = False
+    stream_options: Raw = Raw()
+
+
 class _Words(msgspec.Struct, gc=False):
     content: Raw
     reasoning: None = None
@@ -57,32 +64,29 @@ class Said(msgspec.Struct, frozen=True, gc=False):
     usage: Usage | None
 
 
-_MESSAGE = jsonx.decoder(_Message)
+_BODY = jsonx.decoder(_Body)
+_MESSAGES = jsonx.decoder(list[_Message])
 _ANSWER = lenient(_Answer)
-_MODEL = jsonx.decoder(str)
-_FLAG = jsonx.decoder(bool)
-_MESSAGES = jsonx.decoder(list[Raw])
 
 
-def plain_request(fields: dict[str, Raw]) -> Request | None:
-    """The request with these members (model, messages, stream and its options, nothing else) when each of its messages
-    is a role with one text."""
+def plain_request(body: bytes, fields: dict[str, Raw]) -> Request | None:
+    """The request of this body, whose members are `fields`, when it is model, messages, stream and its options and
+    nothing else, and each of its messages is a role with one text."""
     turns: list[Turn] = []
     try:
-        model = _MODEL.decode(fields["model"])
-        stream = "stream" in fields and _FLAG.decode(fields["stream"])
-        for raw in _MESSAGES.decode(fields["messages"]):
-            message = _MESSAGE.decode(raw)
-            content = memoryview(message.content)
-            if content[0] != _QUOTE:
-                return None
-            text = TextPart(content[1:-1].tobytes())
-            turns.append(Turn(message.role, [text], raw=raw, param=f"messages[{len(turns)}]"))
-    except (KeyError, msgspec.DecodeError, RecursionError):
+        read = _BODY.decode(body)
+        messages = _MESSAGES.decode(fields["messages"])
+    except (msgspec.DecodeError, RecursionError):
         return None
-    if not model or not turns:
+    for raw, message in zip(read.messages, messages, strict=True):
+        content = memoryview(message.content)
+        if content[0] != _QUOTE:
+            return None
+        text = TextPart(content[1:-1].tobytes())
+        turns.append(Turn(message.role, [text], raw=raw, param=f"messages[{len(turns)}]"))
+    if not read.model or not turns:
         return None
-    return Request(origin="chat", model=model, turns=turns, fields=fields, stream=stream, plain=True)
+    return Request(origin="chat", model=read.model, turns=turns, fields=fields, stream=read.stream, plain=True)
 
 
 def plain_answer(body: bytes) -> Said | None:

@@ -80,7 +80,7 @@ def decode_request(body: bytes) -> Request:
     """The request of a chat client."""
     members = jsonx.request_fields(body)
     if members.keys() <= _SIMPLE:  # most requests of programs: nothing else to look at
-        plain = plain_request(members)
+        plain = plain_request(body, members)
         if plain is not None:
             return plain
     return _decode(Fields(members))
