@@ -15,6 +15,7 @@ CACHE = ROOT / ".cache"
 VENV = CACHE / "test-venv"
 NODE = ROOT / "tests" / "clients" / "node"
 MODULES = NODE / "node_modules"
+LIBRARIES = CACHE / "libraries-venv"
 AGENTS = CACHE / "agents"
 AGENT_LIST = ROOT / "tests" / "clients" / "agents" / "package.json"
 AGENT_STEPS = (("@anthropic-ai/claude-code", "install.cjs"), ("opencode-ai", "postinstall.mjs"))
@@ -46,6 +47,21 @@ def prepare_agents(python: Path) -> Path:
     node, npm = _find_node(python)
     made_from = _digest([AGENT_LIST], str(node))
     return _made(AGENTS, made_from, lambda: _install_agents(node, npm))
+
+
+def prepare_libraries() -> Path:
+    """The Python of an environment of its own with the libraries whose set-up docs/clients shows."""
+    listed = ROOT / "requirements" / "libraries.txt"
+    _made(LIBRARIES, _digest([listed], sys.version), lambda: _install_libraries(listed))
+    return LIBRARIES / ("Scripts" if os.name == "nt" else "bin") / "python"
+
+
+def _install_libraries(listed: Path) -> None:
+    print("bringing the libraries of docs/clients", flush=True)
+    run([sys.executable, "-m", "venv", str(LIBRARIES)])
+    python = LIBRARIES / ("Scripts" if os.name == "nt" else "bin") / "python"
+    pip = [str(python), "-m", "pip", "--disable-pip-version-check", "-qq", "--no-input", "install"]
+    _try([*pip, "--require-hashes", "--requirement", str(listed)])
 
 
 def binary(name: str) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from environment import CACHE, ROOT, binary, prepare_agents, prepare_node, prepare_python
+from environment import CACHE, ROOT, binary, prepare_agents, prepare_libraries, prepare_node, prepare_python
 
 PARTS = {
     "unit": ["tests/unit"],
@@ -44,6 +44,7 @@ def main() -> int:
     print(f"ready after {time.monotonic() - began:.0f} s", flush=True)
     if options.slow_agents:
         environment["KENARI_TEST_SLOW_AGENTS"] = "1"
+        environment["KENARI_TEST_LIBRARIES"] = str(prepare_libraries())
     command = [str(python), "-m", "pytest", f"--timeout={TEST_SECONDS}", "--durations=10", *more, *folders]
     status = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
     if checks:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import TypeAlias
 
-from kenari.conformance.observe import Answer, Json, Said
+from kenari.conformance.observe import Answer, Frame, Json, Said
 from kenari.conformance.scenario import TOOLS, Scenario
 from kenari.wire import jsonx
 
@@ -39,7 +39,7 @@ def answered(_: Scenario, answer: Answer, __: Said) -> str | None:
 
 def framed(_: Scenario, answer: Answer, __: Said) -> str | None:
     """Frames as the format has them: chat has data only, the others name each event as its data does."""
-    for frame in answer.frames() if answer.stream else ():
+    for frame in _frames(answer) if answer.stream else ():
         if answer.form == "chat":
             if frame.lines != ("data",):
                 return f"a chat frame has the lines {', '.join(frame.lines)}"
@@ -55,15 +55,23 @@ def ended(_: Scenario, answer: Answer, __: Said) -> str | None:
     """The format's own last word, once, and nothing behind it."""
     if not answer.stream:
         return None
-    frames = answer.frames()
+    frames = _frames(answer)
     if not frames:
         return "the stream is empty"
-    if answer.form == "chat":
+    if answer.form == "chat":  # its last word is no JSON
         count = sum(frame.data == "[DONE]" for frame in frames)
         return None if count == 1 and frames[-1].data == "[DONE]" else f"[DONE] comes {count} times or not last"
-    if frames[-1].event not in _LAST[answer.form]:
-        return f"the last event is {frames[-1].event or frames[-1].data[:40]}"
+    last = answer.events()[-1][1].get("type") if answer.events() else ""
+    if last not in _LAST[answer.form]:
+        return f"the last event is {last or frames[-1].data[:40]}"
     return None
+
+
+def _frames(answer: Answer) -> list[Frame]:
+    """The frames to judge. Some Responses servers send a last `[DONE]`, as the specification's prose has it."""
+    frames = answer.frames()
+    extra = answer.form == "responses" and bool(frames) and frames[-1].data == "[DONE]"
+    return frames[:-1] if extra else frames
 
 
 def one_id(_: Scenario, __: Answer, words: Said) -> str | None:

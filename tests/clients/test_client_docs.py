@@ -77,22 +77,39 @@ def test_the_code_of_a_page_runs(gateway: Gateway, name: str, tmp_path: Path) ->
     if load(name).language == "js":
         node, modules = (
             os.environ.get("KENARI_TEST_NODE"),
-            Path(__file__).parents[1] / "clients" / "node" / "node_modules",
+            Path(__file__).parent / "node" / "node_modules",
         )
         if not node or not modules.is_dir():
             pytest.skip("Node and its packages come with `scripts/test clients`")
         (tmp_path / "node_modules").symlink_to(modules)
         command = [node, str(file)]
     else:
-        module = re.findall(r"^from (\w+)", code, re.M)[0]
-        python = os.environ.get("KENARI_TEST_LIBRARIES", sys.executable)
-        have = subprocess.run([python, "-c", f"import {module}"], capture_output=True, check=False, timeout=60)
-        if have.returncode:
-            pytest.skip(f"{module} comes with `scripts/test --slow-agents`")
+        module = name.partition("-")[0]
+        libraries = os.environ.get("KENARI_TEST_LIBRARIES")
+        python = sys.executable if module in ("openai", "anthropic") else libraries
+        if not python:
+            pytest.skip(f"{module} comes with --slow-agents")
         command = [python, str(file)]
     variables = dict.fromkeys(load(name).environment, KEY)
     done = subprocess.run(
         command, env=os.environ | variables, capture_output=True, text=True, check=False, timeout=100, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert "say hello" in done.stdout
+
+
+def test_llm_as_its_page_says(gateway: Gateway, tmp_path: Path) -> None:
+    """The file that connect writes, and the command of the page."""
+    libraries = os.environ.get("KENARI_TEST_LIBRARIES")
+    if not libraries:
+        pytest.skip("llm comes with --slow-agents")
+    written = merged(fill(load("llm"), Server(gateway.url, KEY, SHOWN.model)), "")
+    (tmp_path / "extra-openai-models.yaml").write_text(written, encoding="utf-8")
+    environment = os.environ | {"LLM_USER_PATH": str(tmp_path), "KENARI_API_KEY": KEY}
+    environment["PATH"] = f"{Path(libraries).parent}{os.pathsep}{environment['PATH']}"
+    command = _shown("llm").use.strip()
+    done = subprocess.run(
+        ["sh", "-c", command], env=environment, capture_output=True, text=True, check=False, timeout=100, cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
     assert "say hello" in done.stdout
