@@ -118,6 +118,8 @@ class Loop(Sink):
                 if self._legs.called:
                     self._end(self._as_text(calls, results))
                     return None
+                circling = all(result.repeated for result in results)
+                rounds = self._rounds if circling else rounds
                 request = self._go_on(request, results, last=rounds == self._rounds)
             elif self._fault is None:
                 self._end([])
