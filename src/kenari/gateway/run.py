@@ -15,7 +15,7 @@ from kenari.dialects.base import Answer, Dialect, Proof
 from kenari.dialects.fit import fit
 from kenari.gateway.attempt import Attempt
 from kenari.gateway.heads import JSON, STREAM, id_lines, ignored_line
-from kenari.gateway.loop import Loop, needs_loop
+from kenari.gateway.loop import Loop, Waiting, needs_loop
 from kenari.gateway.media import Preparation, has_media
 from kenari.gateway.plan import Candidate, Plan, headers_for
 from kenari.gateway.services import Services
@@ -77,7 +77,10 @@ class Run:
         """Try one candidate; its error, or None when it answered."""
         request = self._request
         if self._media is not None:
-            request = await self._media.ready_for(candidate.target)
+            ready = await self._prepare(self._media, candidate)
+            if ready is None:
+                return None
+            request = ready
         if not (request.served or request.format) or not needs_loop(request, candidate):
             return await self.leg(candidate, request, self._sink)
         loop = Loop(self, request, candidate)
@@ -85,6 +88,20 @@ class Run:
             return await loop.run()
         finally:
             self._content = self._content or loop.shown
+
+    async def _prepare(self, media: Preparation, candidate: Candidate) -> Request | None:
+        """The request with its images and documents as the candidate takes them; None when the client went away."""
+        task = asyncio.ensure_future(media.ready_for(candidate.target))
+        self._sink.attach(Waiting(task))
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if self._sink.gone:
+                return None
+            raise
+        finally:
+            self._sink.attach(None)
+            task.cancel()
 
     async def leg(self, candidate: Candidate, request: Request, sink: Sink) -> KenariError | None:
         """One call of a candidate; its error, or None when it answered. `sink` is ours, or the loop's before it."""
