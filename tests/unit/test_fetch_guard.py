@@ -507,6 +507,28 @@ def test_through_a_proxy_the_checked_address_is_asked_for(refuses: bool) -> None
     assert b"proxy-authorization: Basic dXNlcjpwdw==" in asked[0]
 
 
+def test_a_public_service_of_the_operator_is_reached_through_the_proxy_too() -> None:
+    """Only a service in the operator's own network is spoken to directly."""
+    asked: list[bytes] = []
+
+    async def proxy(request: bytes, writer: asyncio.StreamWriter) -> None:
+        asked.append(request)
+        writer.write(b"HTTP/1.1 403 Forbidden\r\n\r\n")
+
+    resolve, _ = resolver(["93.184.216.34"])
+
+    async def run(url: str) -> Fetched:
+        async with serving(proxy) as port, serving(html(b"direct")) as inside:
+            guard = GuardedFetch(FetchPolicy(proxy=f"http://127.0.0.1:{port}"), resolve if "{" not in url else None)
+            return await guard.fetch(Wanted(url=url.format(port=inside), seconds=5, trusted=True))
+
+    with pytest.raises(FetchError, match="proxy"):
+        asyncio.run(run("http://search.example/"))
+    assert len(asked) == 1
+    assert asyncio.run(run("http://127.0.0.1:{port}/")).body == b"direct"
+    assert len(asked) == 1
+
+
 def test_errors_name_no_address_of_ours() -> None:
     resolve, _ = resolver(["10.11.12.13"])
     with pytest.raises(FetchError) as caught:

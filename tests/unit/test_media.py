@@ -286,8 +286,29 @@ def test_s144_responses_point_to_chat() -> None:
     assert (answer.status, "/v1/chat/completions" in answer.json["error"]["message"]) == (400, True)
 
 
+def test_a_client_that_leaves_ends_the_reading() -> None:
+    """U6: nothing is read on for nobody, and no provider is called."""
+    cancelled: list[bool] = []
+
+    class Endless:
+        async def read(self, data: bytes, name: str = "", media_type: str = "") -> Reading:
+            try:
+                await asyncio.sleep(30)
+            except asyncio.CancelledError:
+                cancelled.append(True)
+                raise
+            return Reading()
+
+    made = Rig([GOOD])
+    made.services = {"media": Media(Web(), Endless(), MediaLimits())}
+    made.ask("chat", act=Exchange.leave, **file(b"\0PK", "x.bin"))
+    assert cancelled == [True]
+    assert made.upstream.requests == []
+    assert made.books.lines[0].ending == "client_closed"
+
+
 def test_a_stream_lives_while_a_document_is_read() -> None:
-    """Keepalives go out meanwhile, and a client that leaves ends the reading."""
+    """Keepalives go out meanwhile."""
 
     class Waiting:
         async def read(self, data: bytes, name: str = "", media_type: str = "") -> Reading:
@@ -297,11 +318,6 @@ def test_a_stream_lives_while_a_document_is_read() -> None:
     made = Rig([Script([(0, ROLE), (0, chunk({"content": "ok"}, "stop")), (0, DONE), (0, None)])])
     made.silence = (0.05, 120.0)
     made.services = {"media": Media(Web(), Waiting(), MediaLimits())}
-    seen: list[bytes] = []
-
-    def look(exchange: Exchange) -> None:
-        seen.append(exchange.out)
-
-    answer = made.ask("chat", act=look, **file(b"\0PK", "x.bin"))
+    answer = made.ask("chat", **file(b"\0PK", "x.bin"))
     assert b": keepalive" in answer.out
     assert "late" in text_sent(made)

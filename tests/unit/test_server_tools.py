@@ -206,7 +206,8 @@ def test_blocks_are_numbered_on_over_the_rounds(client: str) -> None:
 def test_the_number_of_rounds_is_bounded() -> None:
     """At the bound the model is told, may call no more, and what it still calls is not run."""
     backend = Backend()
-    made = rig(*[calling(call()) for _ in range(4)], backend=backend, settings=ToolSettings(rounds=3))
+    turns = [calling(call(arguments=json.dumps({"query": f"q{number}"}))) for number in range(4)]
+    made = rig(*turns, backend=backend, settings=ToolSettings(rounds=3))
     answer = ask(made, "chat")
     assert len(made.upstream.sent) == 4
     assert len(backend.asked) == 3
@@ -215,6 +216,18 @@ def test_the_number_of_rounds_is_bounded() -> None:
     assert last["tool_choice"] == "none"
     assert "answer now with what you have" in json.dumps(last["messages"][-1])
     assert answer.data[-3]["choices"][0]["finish_reason"] == "stop"
+
+
+def test_a_model_that_calls_in_circles_is_stopped() -> None:
+    """The same call is run and paid for once; a model that only repeats itself has to answer."""
+    backend = Backend()
+    made = rig(calling(call()), calling(call()), saying("ok"), backend=backend)
+    ask(made, "chat")
+    assert len(backend.asked) == 1
+    assert sum(leg.fee for leg in made.books.lines[0].legs) == PRICE
+    last = made.upstream.sent[2]
+    assert last["tool_choice"] == "none"
+    assert "already" in json.dumps(last["messages"][-1])
 
 
 def test_a_forced_call_is_forced_once() -> None:
@@ -271,7 +284,7 @@ def test_options_of_the_tool_entry() -> None:
         [Hit(f"https://{name}.example/{at}", name, "x") for at in range(8) for name in ("a", "sub.a", "b")]
     )
     tool = {"type": "kenari:web_search", "max_results": 3, "allowed_domains": ["https://A.example/x"], "max_uses": 1}
-    made = rig(calling(call()), calling(call()), saying("ok"), backend=backend)
+    made = rig(calling(call()), calling(call(arguments='{"query": "b"}')), saying("ok"), backend=backend)
     answer = ask(made, "chat", tools=[{**tool, "blocked_domains": ["sub.a.example"]}])
     assert backend.asked == [Query(text="kenari", limit=3, allowed=("a.example",), blocked=("sub.a.example",))]
     assert [one["url"] for one in sources_of("chat", answer, True)] == [f"https://a.example/{at}" for at in range(3)]

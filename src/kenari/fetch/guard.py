@@ -109,7 +109,8 @@ class GuardedFetch:
         fault: OSError = ConnectionError()
         for address in addresses[:4]:
             try:
-                if self._policy.proxy and not trusted:
+                inside = trusted and not may_reach(address)  # a service of the operator in the same network
+                if self._policy.proxy and not inside:
                     return await self._tunnel(place, address, context)
                 return await asyncio.open_connection(
                     str(address), place.port, ssl=context, server_hostname=place.host if context else None

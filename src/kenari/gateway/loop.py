@@ -6,7 +6,7 @@ cancellation follow whatever is under way: a provider's call, or the tools.
 """
 
 import asyncio
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -118,6 +118,8 @@ class Loop(Sink):
                 if self._legs.called:
                     self._end(self._as_text(calls, results))
                     return None
+                circling = all(result.repeated for result in results)
+                rounds = self._rounds if circling else rounds
                 request = self._go_on(request, results, last=rounds == self._rounds)
             elif self._fault is None:
                 self._end([])
@@ -162,7 +164,7 @@ class Loop(Sink):
     async def _run_tools(self, calls: list[CallPart]) -> list[Result] | None:
         """Run them; None when the client went away meanwhile. What ran is billed."""
         task = asyncio.ensure_future(self._toolbox.run(calls))
-        self._out.attach(_Waiting(task))
+        self._out.attach(Waiting(task))
         try:
             results = await task
         except asyncio.CancelledError:
@@ -237,14 +239,14 @@ class Loop(Sink):
         return self._run.seal(proofs) if proofs else ""
 
 
-class _Waiting:
-    """The source behind the client's sink while tools run."""
+class Waiting:
+    """The source behind the client's sink while something of ours runs: tools, or the reading of documents."""
 
-    def __init__(self, task: "asyncio.Future[list[Result]]") -> None:
+    def __init__(self, task: "asyncio.Future[Any]") -> None:
         self._task = task
 
     def leave(self) -> None:
-        """The client has gone: the tools are stopped."""
+        """The client has gone: it is stopped."""
         self._task.cancel()
 
     def pause(self) -> None:

@@ -15,10 +15,15 @@ from kenari.core.usage import Usage
 from kenari.dialects.base import Answer, Dialect, Proof
 from kenari.dialects.fit import fit
 from kenari.gateway.attempt import Attempt
+<<<<<<< HEAD
 from kenari.gateway.billing import billed_usage, leg_of
 from kenari.gateway.heads import JSON, STREAM, id_lines, ignored_line, target_lines
 from kenari.gateway.hedge import Inlet, Lane, Race
 from kenari.gateway.loop import Loop, needs_loop
+=======
+from kenari.gateway.heads import JSON, STREAM, id_lines, ignored_line
+from kenari.gateway.loop import Loop, Waiting, needs_loop
+>>>>>>> tools
 from kenari.gateway.media import Preparation, has_media
 from kenari.gateway.plan import Candidate, Plan, headers_for, own_refused
 from kenari.gateway.routing import Outcome
@@ -123,8 +128,19 @@ class Run:
     async def attempt(self, candidate: Candidate, until: float) -> Outcome:
         """Try one candidate, and tell how it fared. `until` is when there has to be content."""
         request = self._request
+<<<<<<< HEAD
         if self._media is None and not request.served and request.format is None:
             return await self._call(candidate, request, self._sink, until)
+=======
+        if self._media is not None:
+            ready = await self._prepare(self._media, candidate)
+            if ready is None:
+                return None
+            request = ready
+        if not (request.served or request.format) or not needs_loop(request, candidate):
+            return await self.leg(candidate, request, self._sink)
+        loop = Loop(self, request, candidate)
+>>>>>>> tools
         try:
             if self._media is not None:
                 request = await self._media.ready_for(candidate.target)
@@ -140,6 +156,20 @@ class Run:
             return Outcome(candidate=candidate, error=refused, called=False)
         last = self._last or Outcome(candidate=candidate, error=error)
         return msgspec.structs.replace(last, error=error)
+
+    async def _prepare(self, media: Preparation, candidate: Candidate) -> Request | None:
+        """The request with its images and documents as the candidate takes them; None when the client went away."""
+        task = asyncio.ensure_future(media.ready_for(candidate.target))
+        self._sink.attach(Waiting(task))
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if self._sink.gone:
+                return None
+            raise
+        finally:
+            self._sink.attach(None)
+            task.cancel()
 
     async def leg(self, candidate: Candidate, request: Request, sink: Sink) -> KenariError | None:
         """One call of a candidate for a loop; its error, or None when it answered. The time by which there has to be

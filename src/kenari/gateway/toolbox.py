@@ -23,6 +23,7 @@ MAX_AT_ONCE = 8
 """Runs of one turn that go on at the same time; a turn that calls more gets an error for the rest."""
 MAX_SOURCES = 100
 _NO_SEARCH = "no search backend is configured on this server. remove the tool, or ask the operator to set [search]"
+_REPEATED = "you have the result of this very call already. answer with what you have"
 _OFF = "this tool is switched off on this server. remove it"
 
 
@@ -40,6 +41,8 @@ class Result(msgspec.Struct, frozen=True):
     leg: Leg | None
     sources: tuple[Source, ...] = ()
     searches: int = 0
+    repeated: bool = False
+    """The very same call had a result before: small models call in circles."""
 
 
 class Toolbox:
@@ -51,6 +54,7 @@ class Toolbox:
         self.searches = 0
         self._seconds, self._tokens = seconds, tokens
         self._uses: dict[str, int] = {}
+        self._done: set[tuple[str, bytes]] = set()
 
     async def run(self, calls: list[CallPart]) -> list[Result]:
         """All calls of a turn at once, results in their order. Never raises for a tool's failure: the model hears of it."""
@@ -66,6 +70,9 @@ class Toolbox:
         entry = self.entries[call.name]
         if at >= MAX_AT_ONCE:
             return _failed(call, f"at most {MAX_AT_ONCE} tools run at once. call again with fewer")
+        if (call.name, call.arguments) in self._done:
+            part = ResultPart(call.call_id, [TextPart(result_text(_REPEATED))])
+            return Result(part, None, repeated=True)
         used = self._uses.get(call.name, 0)
         if entry.served.max_uses is not None and used >= entry.served.max_uses:
             return _failed(call, "this tool may not be used again for this answer. answer with what you have")
@@ -86,6 +93,7 @@ class Toolbox:
         if cut:
             text += "\n[the rest was left out]"
         leg = Leg(entry.tool.kind, Usage(), "ok", (loop.time() - began) * 1000, fee=outcome.fee)
+        self._done.add((call.name, call.arguments))
         part = ResultPart(call.call_id, [TextPart(result_text(text))])
         return Result(part, leg, outcome.sources, outcome.searches)
 
