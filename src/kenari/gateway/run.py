@@ -15,15 +15,10 @@ from kenari.core.usage import Usage
 from kenari.dialects.base import Answer, Dialect, Proof
 from kenari.dialects.fit import fit
 from kenari.gateway.attempt import Attempt
-<<<<<<< HEAD
 from kenari.gateway.billing import billed_usage, leg_of
 from kenari.gateway.heads import JSON, STREAM, id_lines, ignored_line, target_lines
 from kenari.gateway.hedge import Inlet, Lane, Race
-from kenari.gateway.loop import Loop, needs_loop
-=======
-from kenari.gateway.heads import JSON, STREAM, id_lines, ignored_line
 from kenari.gateway.loop import Loop, Waiting, needs_loop
->>>>>>> tools
 from kenari.gateway.media import Preparation, has_media
 from kenari.gateway.plan import Candidate, Plan, headers_for, own_refused
 from kenari.gateway.routing import Outcome
@@ -128,22 +123,14 @@ class Run:
     async def attempt(self, candidate: Candidate, until: float) -> Outcome:
         """Try one candidate, and tell how it fared. `until` is when there has to be content."""
         request = self._request
-<<<<<<< HEAD
         if self._media is None and not request.served and request.format is None:
             return await self._call(candidate, request, self._sink, until)
-=======
-        if self._media is not None:
-            ready = await self._prepare(self._media, candidate)
-            if ready is None:
-                return None
-            request = ready
-        if not (request.served or request.format) or not needs_loop(request, candidate):
-            return await self.leg(candidate, request, self._sink)
-        loop = Loop(self, request, candidate)
->>>>>>> tools
         try:
             if self._media is not None:
-                request = await self._media.ready_for(candidate.target)
+                ready = await self._prepare(self._media, candidate)
+                if ready is None:  # the client has gone
+                    return Outcome(candidate=candidate, error=None, left=True, called=False)
+                request = ready
             if not needs_loop(request, candidate):
                 return await self._call(candidate, request, self._sink, until)
             self._calls = [until]
