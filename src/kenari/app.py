@@ -1,7 +1,6 @@
 """The composition root: the only file that knows every room. It starts kenari, keeps it running and ends it."""
 
 import asyncio
-import contextlib
 import gc
 import logging
 import secrets
@@ -9,22 +8,17 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from zoneinfo import ZoneInfo
 
 import msgspec
 
+from kenari.admin_port import AdminParts, AdminPort, label_of
 from kenari.catalog.models import Catalog, Model, TargetRef
 from kenari.config import Config, ServerSettings
 from kenari.core.currency import currency_digits
 from kenari.core.ids import Envelopes, derive_key
 from kenari.demo.server import DemoModel, start_demo
 from kenari.demo.welcome import welcome
-from kenari.doors.admin.door import MAX_BODY, AdminDoor
-from kenari.doors.admin.guard import Guard
-from kenari.doors.admin.services import Management
-from kenari.doors.admin.values import Money
 from kenari.doors.edge import Edge
 from kenari.doors.limits import EdgeLimits
 from kenari.doors.listeners import listen, server_context
@@ -39,11 +33,10 @@ from kenari.keeper.caller_records import CallerRecords
 from kenari.keeper.key_refresh import KeyRefresh
 from kenari.keeper.ledger_books import BooksSettings, StoreBooks
 from kenari.keeper.metrics import Metrics
-from kenari.keeper.secrets import admin_token, first_key, root_secret
+from kenari.keeper.secrets import first_key, root_secret
 from kenari.keeper.spool import Spool
 from kenari.keys.bootstrap import OPERATOR, BootstrapKeys
 from kenari.keys.place import limits_at
-from kenari.keys.secrets import fingerprint, make_key
 from kenari.keys.stored import StoredKeys
 from kenari.ledger.chain import Seals
 from kenari.providers.base import VERSION, Provider
@@ -51,7 +44,6 @@ from kenari.store.records import Conflict, StoreDown
 from kenari.store.store import Store, StoreSettings
 from kenari.upstream.http import HttpUpstream
 from kenari.upstream.scripted import ScriptedUpstream
-from kenari.wire.address import is_loopback
 
 try:
     from uvloop import new_event_loop
@@ -60,8 +52,6 @@ except ImportError:  # a platform without uvloop: the stock loop serves too, slo
 
 _log = logging.getLogger("kenari")
 SPOOL_FILE = "kenari.spool"
-AUDIT_PATIENCE = 2.0
-"""Seconds that the audit log may take for a wrong token; after that it stands in the server's log only."""
 DEMO_MODEL = "smollm2-135m:free"
 
 
@@ -156,7 +146,16 @@ class Server:
             door.records = CallerRecords(self._store, config.currency, currency_digits(config.currency))
         limits = EdgeLimits(max_body=settings.max_body, trusted_proxies=settings.trusted_proxies)
         self._edge = Edge(door.serve, door.refuse, limits)
-        self._admin = self._admin_edge(root) if settings.admin_listen else None
+        parts = AdminParts(
+            config=config,
+            root=root,
+            folder=folder,
+            store=self._store,
+            metrics=self._metrics,
+            gauges=self._gauges,
+            changed=None if self._refresh is None else self._refresh.refresh,
+        )
+        self._admin = AdminPort(parts, _say)
 
     async def run(self) -> int:
         """Listen, serve, drain, end."""
@@ -175,15 +174,14 @@ class Server:
         gc.set_threshold(50_000, 20, 50)  # requests leave few cycles; collecting after each 700 objects only costs
         address = await listen(self._edge, settings.listen, tls)
         self._welcome(settings, address)
-        await self._listen_admin(settings.admin_listen)
+        await self._admin.open()
         await stop.wait()
         self._draining = True
         self._edge.drain()
         if not await self._edge.wait_closed(settings.drain):
             _log.warning("some requests did not end within drain and were broken off")
         self._edge.close()
-        if self._admin is not None:
-            self._admin.close()
+        self._admin.close()
         await asyncio.sleep(0)  # what was broken off leaves its lines
         self._ticker.close()
         self._http.close()
@@ -194,52 +192,6 @@ class Server:
             await self._ledger.close()
         self._log.flush()
         return 0
-
-    def _admin_edge(self, root: bytes) -> Edge:
-        """The admin port's end: the management API and /metrics (A3)."""
-        config, key = self._config, derive_key(root, "keys")
-        token = admin_token(config.admin_token, self._folder, secrets.token_bytes(32))
-
-        def mint() -> tuple[str, bytes]:
-            secret = make_key(secrets.token_bytes(32))
-            return secret, fingerprint(key, secret.encode())
-
-        house = Management(
-            store=self._store,
-            money=Money(config.currency, currency_digits(config.currency)),
-            mint=mint,
-            now=time.time,
-            started=self._started,
-            version=VERSION,
-            gauges=self._gauges,
-            models=lambda: len(config.models),
-            zone=ZoneInfo(config.time_zone),
-            changed=None if self._refresh is None else self._refresh.refresh,
-        )
-        guard = Guard(token, asyncio.get_running_loop().time, asyncio.sleep, self._report_guess)
-        door = AdminDoor(house, guard, self._metrics.render, is_loopback(config.server.admin_listen))
-        return Edge(door.serve, door.refuse, EdgeLimits(max_body=MAX_BODY))
-
-    async def _listen_admin(self, address: str) -> None:
-        """Open the admin port. The default one may be taken by another kenari: that one is no reason not to serve."""
-        if self._admin is None:
-            return
-        try:
-            listening = await listen(self._admin, address)
-        except OSError as error:
-            if address != ServerSettings().admin_listen:
-                raise OSError(f"[server] admin_listen {address}: {error.strerror or error}") from error
-            _log.warning("the management api is not served: %s is in use. set [server] admin_listen", address)
-            return
-        _say(f"management api: {listening} (its token: kenari admin token)")
-
-    async def _report_guess(self, peer: str, count: int) -> None:
-        """Wrong management tokens: in the log, and in the audit log when the store is there."""
-        _log.warning("%d wrong management tokens came from %s", count, peer)
-        if self._store is not None:
-            with contextlib.suppress(StoreDown, TimeoutError):
-                async with asyncio.timeout(AUDIT_PATIENCE):
-                    await self._store.audit(f"peer:{peer}", "token.refused", "admin", b'{"count":%d}' % count)
 
     def _gauges(self) -> dict[str, float]:
         """What metrics and the status say beside what is counted."""
@@ -259,8 +211,7 @@ class Server:
                 "open_holds": self._ledger.open_requests,
                 "spool_bytes": spool.stat().st_size if spool.exists() else 0,
             }
-        if isinstance(self._limits, ValkeyLimits):
-            gauges |= {"limits_fallback": self._limits.down, "limits_fallbacks": self._limits.fallbacks}
+        gauges |= {"limits_fallback": self._limits.down, "limits_fallbacks": self._limits.fallbacks}
         return gauges
 
     def _signalled(self, stop: asyncio.Event) -> None:
@@ -274,13 +225,6 @@ class Server:
         scheme = "https" if settings.tls_cert else "http"
         base = address if address.startswith("unix:") else f"{scheme}://{address}"
         _say(welcome(base, self._key if self._key_made else None, list(self._config.models)).rstrip("\n"))
-
-
-def label_of(config: Config) -> Callable[[str], str]:
-    """The name that metrics count a model under: its own when it is served by that name."""
-    aliases = [alias for model in config.models.values() for alias in model.aliases]
-    names = frozenset([*config.models, *aliases, *config.routes])
-    return lambda name: name if name in names else "other"
 
 
 def make_store(config: Config, root: bytes) -> Store | None:

@@ -21,9 +21,10 @@ FLOORS = {
     "keeper": 5,
     "demo": 5,
     "config": 5,
-    "app": 6,
-    "commands": 7,
-    "cli": 8,
+    "admin_port": 6,
+    "app": 7,
+    "commands": 8,
+    "cli": 9,
 }
 FILES = sorted(ROOT.rglob("*.py"))
 PURE = ("core", "wire", "dialects", "providers", "catalog")
