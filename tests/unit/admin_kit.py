@@ -109,6 +109,7 @@ class Admin:
         self.port, self.store, self.metrics = port, store, metrics
         self.sleeps: list[float] = []
         self.reports: list[tuple[str, int]] = []
+        self.faults: list[tuple[str, str]] = []
 
     async def raw(self, data: bytes) -> tuple[int, dict[str, str], bytes]:
         """Send bytes, read one answer."""
@@ -171,6 +172,9 @@ async def admin_port(
 
     async def report(peer: str, count: int) -> None:
         admin.reports.append((peer, count))
+
+    async def reload() -> list[tuple[str, str]]:
+        return admin.faults
 
     house = Management(
         store=store,

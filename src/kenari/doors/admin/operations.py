@@ -38,5 +38,6 @@ ROUTES = (
         act=reload,
         summary="Read the configuration again; requests in flight keep the old one",
         answer=ReloadBody,
+        errors=("not_found",),
     ),
 )
