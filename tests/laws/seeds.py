@@ -18,6 +18,43 @@ class Seed(NamedTuple):
 
 CHAT, MSG, RSP = "dialects/chat/", "dialects/messages/", "dialects/responses/"
 SEEDS = [
+    # -- store and ledger
+    Seed(
+        "F9",
+        "ledger/price.py",
+        "return -(-self.products // PER) + self.fees",
+        "return self.products // PER + self.fees",
+    ),
+    Seed("U5", "ledger/price.py", "        if leg.billed:", "        if leg:"),
+    Seed(
+        "S161", "ledger/price.py", "(usage.cache_read or 0) * price.cache_read", "(usage.cache_read or 0) * price.input"
+    ),
+    Seed(
+        "S163 U5",
+        "store/money.py",
+        "left, code = standing.balance - standing.reserved,",
+        "left, code = standing.balance,",
+    ),
+    Seed(
+        "F8",
+        "store/money.py",
+        "            amount = -settlement.charge",
+        "            amount = -min(settlement.charge, 10**9)",
+    ),
+    Seed(
+        "A2",
+        "store/money.py",
+        "rest = budget.amount - spent.amount - spent.reserved",
+        "rest = budget.amount - spent.amount",
+    ),
+    Seed(
+        "F14",
+        "store/money.py",
+        "        if known is None:\n            return",
+        "        if known or not known:\n            return",
+    ),
+    Seed("U7", "keeper/outage.py", "if caller.unlimited or reservation.amount == 0:", "if False:"),
+    Seed("U4", "ledger/price.py", 'text = "|".join([currency, *', 'text = "|".join([*'),
     # -- chat completions
     Seed("S9", CHAT + "encode.py", 'DONE = b"data: [DONE]\\n\\n"', 'DONE = b""'),
     Seed("S36", CHAT + "encode.py", '"object":"chat.completion.chunk"', '"object":"chat.completion"'),

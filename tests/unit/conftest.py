@@ -29,7 +29,11 @@ def new_postgres(postgres_server: str) -> Callable[[], str]:
     return lambda: make_postgres_database(postgres_server, f"t{os.getpid()}_{next(_numbers)}")
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+DATABASES = ["sqlite"] if os.environ.get("HYPOTHESIS_PROFILE") == "seed" else ["sqlite", "postgres"]
+"""A seeded fault is looked for on one of them: its run has little time."""
+
+
+@pytest.fixture(params=DATABASES)
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of an empty store, of each kind."""
     if request.param == "sqlite":

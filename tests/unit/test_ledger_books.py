@@ -7,6 +7,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from store_kit import PRICE, SEALS, Clock, customer, differences, line_of, opened, wanted
 
@@ -362,6 +363,42 @@ def test_an_outage_at_the_start_is_waited_for_only_where_that_is_wanted(flaky: t
             await come_back(rig, flaky)
             rig.books.settle(hold, line_of(hold, output=1))
             await until(lambda: _settled(rig.store, hold.id))
+        assert differences(url) == []
+
+    asyncio.run(play())
+
+
+def test_a_connection_that_is_cut_comes_back_and_nothing_is_lost(
+    new_postgres: Callable[[], str], tmp_path: Path
+) -> None:
+    url = new_postgres()
+
+    def cut() -> None:
+        with psycopg.connect(url, autocommit=True) as other:
+            other.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE application_name = 'kenari' AND datname = current_database()"
+            )
+
+    async def play() -> None:
+        async with books(url, tmp_path, offline_allowance=UNIT) as rig:
+            caller = await customer(rig.store, UNIT)
+            before = await rig.books.reserve(wanted(caller, 1000))
+            await asyncio.to_thread(cut)
+            rig.books.settle(before, line_of(before, output=100))
+            while_cut = await rig.books.reserve(wanted(caller, 1000))
+            rig.books.settle(while_cut, line_of(while_cut, output=100))
+            await until(lambda: rig.books.outage is None)
+            await until(lambda: _settled(rig.store, before.id))
+            await until(lambda: _settled(rig.store, while_cut.id))
+            after = await rig.books.reserve(wanted(caller, 1000))
+            rig.books.settle(after, line_of(after, output=100))
+            await until(lambda: _settled(rig.store, after.id))
+            account = await rig.store.account(caller.account)
+            assert (account.balance, account.reserved) == (UNIT - 600_000, 0)
+            with pytest.raises(Conflict):  # the name was claimed again with the new connection
+                async with opened(url, node="node"):
+                    pass
         assert differences(url) == []
 
     asyncio.run(play())

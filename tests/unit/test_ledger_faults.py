@@ -32,7 +32,7 @@ ANSWERS = {"sqlite": (5, 35), "postgresql": (15, 45)}
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_U5_a_process_killed_at_any_point_leaves_no_hold_and_no_request_without_its_line(
+def test_a_process_killed_at_any_point_leaves_no_hold_and_no_request_without_its_line(
     store_url: str, tmp_path: Path
 ) -> None:
     credit = 10**6 * UNIT
@@ -167,7 +167,7 @@ async def play(store: Store, clock: Clock, script: list[Step]) -> None:
     assert found.reserved == sum(hold.amount for hold in await store.open_holds() if hold.account == account.id)
 
 
-def test_U4_any_interleaving_adds_up(store_url: str) -> None:
+def test_any_interleaving_adds_up(store_url: str) -> None:
     """Sum of the lines = credits - balance, after each script and for all of them together."""
 
     async def run(script: list[Step]) -> None:
@@ -186,7 +186,7 @@ def test_U4_any_interleaving_adds_up(store_url: str) -> None:
     scripts()
 
 
-def test_U5_two_nodes_on_one_database_do_not_overdraw(new_postgres: Callable[[], str]) -> None:
+def test_two_nodes_on_one_database_do_not_overdraw(new_postgres: Callable[[], str]) -> None:
     """A hundred requests on a balance for ten, half of them at each node, and a budget that both share."""
     url = new_postgres()
 

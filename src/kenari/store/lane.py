@@ -37,8 +37,9 @@ Done: TypeAlias = "list[tuple[asyncio.Future[Any], Any, BaseException | None]]"
 
 
 class Lane(Generic[J]):
-    """The thread. `prepare` is called on each new connection; `work` does a batch and notes what came of each
-    job as soon as that is certain: when the database breaks in the middle, the rest fails."""
+    """The thread. `prepare` is called on each new connection. `work` does a batch and notes what came of each job as soon as
+    that is certain: when the database breaks in the middle, the rest fails. `again` says that it only reads, so that what
+    fails may be tried once more on a new connection. `late` hears of what came for somebody who had given up."""
 
     def __init__(
         self,
@@ -46,8 +47,10 @@ class Lane(Generic[J]):
         prepare: Callable[[Database], None],
         work: Callable[[list[Job[J]], Done], None],
         late: Callable[[J, Any], None],
+        again: bool = False,
     ) -> None:
         self._database, self._prepare, self._work, self._late = database, prepare, work, late
+        self._again = again
         self._loop = asyncio.get_running_loop()
         self._queue: SimpleQueue[Job[J] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="kenari-store", daemon=True)
@@ -94,13 +97,14 @@ class Lane(Generic[J]):
             ended = job is None
             if batch:
                 began = time.monotonic()
-                done = self._done(batch)
+                done = self._done(batch, self._again)
                 self.slowest = max(self.slowest, time.monotonic() - began)
                 self._tell(batch, done)
         self._database.close()
 
-    def _done(self, batch: list[Job[J]]) -> Done:
-        """The outcomes of a batch; StoreDown for all of them when there is no connection."""
+    def _done(self, batch: list[Job[J]], again: bool) -> Done:
+        """The outcomes of a batch; StoreDown for all of them when there is no connection. `again`: a connection that has
+        broken since it was last used is made anew first."""
         done: Done = []
         error: BaseException = self._why
         if self._connected or self._connect():
@@ -116,7 +120,10 @@ class Lane(Generic[J]):
         else:
             error = self._why
         known = {id(one[0]) for one in done}
-        return done + [(job.future, None, error) for job in batch if id(job.future) not in known]
+        left = [job for job in batch if id(job.future) not in known]
+        if left and again and not self._connected:
+            return done + self._done(left, again=False)
+        return done + [(job.future, None, error) for job in left]
 
     def _connect(self) -> bool:
         now = time.monotonic()
@@ -128,6 +135,8 @@ class Lane(Generic[J]):
         except (Broken, Refused) as error:
             self._why = StoreDown(str(error))
         except Conflict as conflict:
+            if str(conflict) != str(self._why):
+                _log.error("the store cannot be used: %s", conflict)
             self._why = StoreDown(str(conflict))
             self._why.__cause__ = conflict
         else:
