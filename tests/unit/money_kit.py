@@ -28,6 +28,8 @@ class PaidBooks(FakeBooks):
     def __init__(self, balance: int, wait: float = 0.0) -> None:
         super().__init__()
         self.balance, self.reserved, self.wait = balance, 0, wait
+        self.keep = False
+        """Every hold is charged whole."""
         self.noted: list[int] = []
         self.reservations: list[Reservation] = []
 
@@ -52,7 +54,7 @@ class PaidBooks(FakeBooks):
         if hold is not None:
             self.reserved -= hold.amount
             if line.ending != "refused":
-                self.balance -= line.charge
+                self.balance -= hold.amount if self.keep else line.charge
 
 
 def pricing_of(price: Price | None, enforce: bool = True) -> Pricing:

@@ -241,6 +241,25 @@ def test_limits_and_books_are_one_wait() -> None:
     assert limits.released == [books.lines[0].usage.total]
 
 
+def test_e1_who_is_out_of_money_is_told_that_however_often_the_same_is_sent() -> None:
+    """A hundred times the same on a balance for ten: ten pass, all others are 402, none is taken for a loop (D25)."""
+    rig, books = paid([GOOD] * 10, balance=10 * 103)
+    books.keep = True
+    body = {"model": "m", "stream": True, "max_tokens": 48, "messages": [{"role": "user", "content": "hi"}]}
+
+    async def run() -> list[int]:
+        door = rig.build()
+        every = [Exchange(PATHS["chat"], json.dumps(body).encode()) for _ in range(100)]
+        for number, exchange in enumerate(every):
+            exchange.id = f"{number:016x}"
+        await asyncio.gather(*(door.serve(exchange) for exchange in every))
+        return [exchange.status for exchange in every]
+
+    found = asyncio.run(run())
+    assert (found.count(200), found.count(402)) == (10, 90)
+    assert books.reserved == 0
+
+
 def test_the_bootstrap_key_is_not_counted_anywhere() -> None:
     """A1: limits over a network are not even asked."""
     rig, books = paid(GOOD, caller=OPERATOR)

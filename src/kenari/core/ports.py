@@ -142,13 +142,16 @@ class Admission(msgspec.Struct, frozen=True):
 
 
 class LimitReached(KenariError):
-    """The limits' 429. `requests` and `tokens` say how they stand, for the headers (A4)."""
+    """The limits' 429. `requests` and `tokens` say how they stand, for the headers (A4); `loop` that it was a client in a
+    loop which met one (D25)."""
 
-    def __init__(self, error: KenariError, requests: Rate | None = None, tokens: Rate | None = None) -> None:
+    def __init__(
+        self, error: KenariError, requests: Rate | None = None, tokens: Rate | None = None, loop: bool = False
+    ) -> None:
         super().__init__(
             error.code, error.message, error.param, retry_after=error.retry_after, should_retry=error.should_retry
         )
-        self.requests, self.tokens = requests, tokens
+        self.requests, self.tokens, self.loop = requests, tokens, loop
 
 
 class Limits(Protocol):

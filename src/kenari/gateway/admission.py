@@ -56,7 +56,12 @@ class Entry:
             self.hold = await self._books.reserve(reservation)
             return self.hold
         if self._limits.local:
-            self.admission = await self._limits.admit(caller, reservation.id, tokens, body)
+            try:
+                self.admission = await self._limits.admit(caller, reservation.id, tokens, body)
+            except LimitReached as error:
+                if error.loop:  # who is out of money is told that, however often the same is sent (E1)
+                    self.hold = await self._books.reserve(reservation)
+                raise
             self.hold = await self._books.reserve(reservation)
             return self.hold
         admitting = asyncio.ensure_future(self._limits.admit(caller, reservation.id, tokens, body))
@@ -70,8 +75,9 @@ class Entry:
                 self.admission = admitting.result()
             if _succeeded(holding):
                 self.hold = holding.result()
+        hold = holding.result()  # out of money is said first (E1)
         admitting.result()
-        return holding.result()
+        return hold
 
     @property
     def admitted(self) -> bool:

@@ -110,6 +110,17 @@ def correct(window: Window, now: float, counted_at: float, difference: int) -> N
             return
 
 
+def surplus(check: Check, tokens: int) -> int:
+    """By how much a limit's count is to be corrected at the end of a request that used `tokens`.
+
+    A request that used none (its provider failed, or it was refused for money) is no sign of a client in a loop: whoever
+    repeats a failure does what should be done.
+    """
+    if check.kind == "tokens":
+        return tokens - check.amount
+    return -check.amount if check.kind == "loop" and not tokens else 0
+
+
 def rate_of(window: Window, now: float, limit: int) -> Rate:
     """A limit as the headers tell it. The window is fresh."""
     reset = window.slots[-1][1] + SECONDS - now if window.slots else 0.0

@@ -17,6 +17,7 @@ from kenari.keys.limits import (
     expire,
     rate_of,
     refusal,
+    surplus,
     tightest,
     wait_for,
 )
@@ -71,7 +72,7 @@ class MemoryLimits:
                 worst = (wait, check)
         if worst is not None:
             told = self.told(caller, request_id, checks, now)
-            raise LimitReached(refusal(worst[1], worst[0]), told.requests, told.tokens)
+            raise LimitReached(refusal(worst[1], worst[0]), told.requests, told.tokens, worst[1].kind == "loop")
         for check in checks:
             if check.kind == "concurrent":
                 self._flying.setdefault(check.subject, set()).add(request_id)
@@ -94,14 +95,12 @@ class MemoryLimits:
                     flying.discard(admission.id)
                     if not flying:
                         del self._flying[check.subject]
-            elif check.kind == "tokens" and tokens != check.amount:
+                continue
+            difference = surplus(check, tokens)
+            if difference:
                 window = self._window(check)
                 expire(window, now)
-                correct(window, now, entry.at, tokens - check.amount)
-            elif check.kind == "loop" and tokens == 0:  # it failed: sending it again is no loop
-                window = self._window(check)
-                expire(window, now)
-                correct(window, now, entry.at, -check.amount)
+                correct(window, now, entry.at, difference)
 
     def told(self, caller: Caller, request_id: str, checks: list[Check], now: float) -> Admission:
         """The admission, with what its headers say."""

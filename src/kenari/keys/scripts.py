@@ -101,7 +101,9 @@ for i, key in ipairs(KEYS) do
     redis.call('ZREM', key, id)
   else
     local window = load(key)
-    local difference = used - tonumber(ARGV[3 * i + 3])
+    local amount = tonumber(ARGV[3 * i + 3])
+    local difference = used - amount
+    if ARGV[3 * i + 1] == 'loop' then difference = -amount end
     if difference > 0 then
       add(window, difference)
     else
@@ -118,7 +120,8 @@ end
 return {1}
 """
 )
-"""ARGV: request id, tokens used, when the request was counted, then the limits that change."""
+"""ARGV: request id, tokens used, when the request was counted, then the limits that change: those
+of a loop are given back."""
 
 RENEW = """
 local clock = redis.call('TIME')

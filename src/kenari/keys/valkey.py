@@ -15,7 +15,7 @@ import msgspec
 
 from kenari.core.caller import Caller
 from kenari.core.ports import Admission, LimitReached, Rate
-from kenari.keys.limits import BUSY_SECONDS, Check, checks_of, refusal, tightest
+from kenari.keys.limits import BUSY_SECONDS, Check, checks_of, refusal, surplus, tightest
 from kenari.keys.memory import MemoryLimits
 from kenari.keys.scripts import ADMIT, RELEASE, RENEW
 
@@ -130,13 +130,7 @@ class ValkeyLimits:
         if entry is None:
             self._memory.release(admission, tokens)
             return
-        changed = [
-            one
-            for one in entry.checks
-            if one.kind == "concurrent"
-            or (one.kind == "tokens" and one.amount != tokens)
-            or (one.kind == "loop" and tokens == 0)  # it failed: sending it again is no loop
-        ]
+        changed = [one for one in entry.checks if one.kind == "concurrent" or surplus(one, tokens)]
         if changed and not self.down:
             names = _names(changed)
             call = self._release(names, [admission.id, tokens, entry.at, *_arguments(changed)])
