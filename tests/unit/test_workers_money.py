@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -79,7 +80,7 @@ def test_a_balance_for_ten_lets_exactly_ten_of_a_hundred_pass_over_four_workers(
         until(lambda: here.ask(secret, -1, "held").status != 401)  # every worker will know the key, one does
         time.sleep(0.5)
         with ThreadPoolExecutor(50) as pool:
-            statuses = Counter(answer.status for answer in pool.map(lambda n: here.ask(secret, n), range(100)))
+            statuses = Counter(answer.status for answer in pool.map(partial(here.ask, secret), range(100)))
         assert statuses == {200: 10, 402: 90}
         until(lambda: here.manage("GET", f"/accounts/{account}")["reserved"] in ("0", "0.00"))
         assert float(here.manage("GET", f"/accounts/{account}")["balance"]) == 0
@@ -94,7 +95,7 @@ def test_a_revoked_key_is_refused_by_every_worker_within_two_seconds() -> None:
         here.manage("DELETE", f"/keys/{key}")
         time.sleep(2.0)
         with ThreadPoolExecutor(16) as pool:
-            statuses = list(pool.map(lambda n: here.ask(secret, n).status, range(100, 140)))
+            statuses = [answer.status for answer in pool.map(partial(here.ask, secret), range(100, 140))]
         assert statuses == [401] * 40
 
 
@@ -103,7 +104,7 @@ def test_limits_are_exact_over_workers() -> None:
         _, _, secret = here.key("1000", limits={"rpm": 12})
         time.sleep(1.8)
         with ThreadPoolExecutor(20) as pool:
-            answers = list(pool.map(lambda n: here.ask(secret, n), range(40)))
+            answers = list(pool.map(partial(here.ask, secret), range(40)))
         assert Counter(answer.status for answer in answers) == {200: 12, 429: 28}
         for answer in answers:
             assert answer.headers["x-ratelimit-limit-requests"] == "12"
