@@ -106,22 +106,21 @@ class Process:
                 os.killpg(self.process.pid, signal.SIGKILL)
 
 
-def start_kenari(folder: Path, provider: int) -> Process:
+def start_kenari(folder: Path, provider: int, name: str = "kenari", store: str = "none:") -> Process:
     """kenari with the bootstrap key and one model for each behaviour of the provider."""
     port, admin = free_port(), free_port()
     models = "".join(
-        f'[models.{name}]\ntargets = ["bench/{name}"]\n'
-        for name in ("plain", "burst", "paced", "silent", "first5", "flood")
+        f'[models.{model}]\ntargets = ["bench/{model}"]\nprice = {{ input = "1", output = "2" }}\n'
+        for model in ("plain", "burst", "paced", "silent", "first5", "flood")
     )
-    (folder / "kenari.toml").write_text(
-        f'[server]\nlisten = "127.0.0.1:{port}"\nadmin_listen = "127.0.0.1:{admin}"\n[store]\nurl = "sqlite:///{folder}/k.db"\n'
+    (folder / f"{name}.toml").write_text(
+        f'[server]\nlisten = "127.0.0.1:{port}"\nadmin_listen = "127.0.0.1:{admin}"\n[store]\nurl = "{store}"\n'
         f'[providers.bench]\ndialect = "chat"\nbase_url = "http://127.0.0.1:{provider}/v1"\napi_key = "sk-bench"\n'
         + models
     )
     kenari = str(Path(sys.executable).with_name("kenari"))
-    return Process(
-        "kenari", [kenari, "serve", "--config", str(folder / "kenari.toml")], port, {"KENARI_BOOTSTRAP_KEY": KEY}
-    )
+    env = {"KENARI_BOOTSTRAP_KEY": KEY, "KENARI_SECRET": "a secret of the measurement"}
+    return Process(name, [kenari, "serve", "--config", str(folder / f"{name}.toml")], port, env)
 
 
 def start_nginx(folder: Path, provider: int) -> Process:
@@ -173,6 +172,8 @@ class Bench:
     def __init__(self, gateways: list[Process], provider: int, seconds: float, rounds: int) -> None:
         self.gateways, self.provider, self.seconds, self.rounds = gateways, provider, seconds, rounds
         self.figures: dict[str, dict[str, list[float]]] = {}
+        self.billing: list[Process] = []
+        """The same kenari without a store, and with one."""
 
     def note(self, workload: str, gateway: str, value: float) -> None:
         """Keep one figure."""
@@ -240,6 +241,20 @@ class Bench:
             through = await closed_loop(gateway.port, request, 1, self.seconds / 2)
             added = statistics.median(through[0].first) - statistics.median(direct[0].first)
             self.note("added time to first content, ms", gateway.name, added * 1000)
+
+    async def billed(self) -> None:
+        """What a bill costs: CPU of a plain request over 32 connections and over one, and the time to the first content,
+        without a store and with SQLite."""
+        plain = request_bytes(CHAT, body(CHAT, "plain", False), KEY)
+        first = request_bytes(CHAT, body(CHAT, "first5", True), KEY)
+        for gateway in [one for _ in range(self.rounds) for one in self.billing]:
+            for connections in (32, 1):
+                before = gateway.cpu()
+                clients = await closed_loop(gateway.port, plain, connections, self.seconds)
+                counts = sum(c.answers for c in clients), sum(c.bad for c in clients)
+                self.count(f"billing, {connections} connections, us/request", gateway, before, *counts)
+            clients = await closed_loop(gateway.port, first, 1, self.seconds)
+            self.note("billing, time to first content, ms", gateway.name, statistics.median(clients[0].first) * 1000)
 
     async def silent(self) -> None:
         """1,000 open streams that say nothing: kB and idle CPU per mille."""
@@ -314,6 +329,13 @@ class Bench:
         """Print medians and ratios."""
         names = [gateway.name for gateway in self.gateways]
         out: dict[str, dict[str, float | None]] = {}
+        for workload in [name for name in self.figures if name.startswith("billing")]:
+            row = {name: statistics.median(values) for name, values in self.figures.pop(workload).items()}
+            out[workload] = {name: value for name, value in row.items()}
+            ratio, added = row["billed"] / row["unbilled"], row["billed"] - row["unbilled"]
+            print(
+                f"{workload:44}{row['unbilled']:12.2f} unbilled{row['billed']:12.2f} billed{ratio:8.2f} x{added:10.2f} more"
+            )
         print(f"{'':44}" + "".join(f"{name:>12}" for name in names) + f"{'/nginx':>10}{'litellm/':>10}")
         for workload in self.figures:
             row = {name: self.median(workload, name) for name in names}
@@ -330,7 +352,7 @@ class Bench:
         return out
 
 
-WORKLOADS = ("plain", "large", "burst", "paced", "first", "silent", "leaving", "slow_reader")
+WORKLOADS = ("plain", "large", "burst", "paced", "first", "billed", "silent", "leaving", "slow_reader")
 
 
 def main() -> None:
@@ -366,6 +388,11 @@ def main() -> None:
                 except (SystemExit, FileNotFoundError) as error:
                     print(f"left out: {error}", file=sys.stderr)
             bench = Bench(gateways, port, options.seconds, options.rounds)
+            if "billed" in options.only.split(","):
+                for kind, store in (("unbilled", "none:"), ("billed", f"sqlite:///{folder}/kenari.db")):
+                    bench.billing.append(start_kenari(folder, port, kind, store))
+                    started.append(bench.billing[-1])
+                    bench.billing[-1].wait(10)
             for workload in options.only.split(","):
                 uvloop.run(getattr(bench, workload)())
             figures = bench.report()

@@ -48,7 +48,7 @@ class AdminParts(msgspec.Struct, frozen=True, kw_only=True):
     metrics: Metrics
     gauges: Callable[[], Mapping[str, float]]
     changed: Callable[[], Awaitable[None]] | None = None
-    reload: Callable[[], Awaitable[list[tuple[str, str]]]] | None = None
+    reload: Callable[[], Awaitable[list[str]]] | None = None
     models: Callable[[], int] | None = None
 
 

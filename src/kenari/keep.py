@@ -28,7 +28,6 @@ from kenari.keeper.spool import Spool
 from kenari.keys.bootstrap import OPERATOR, BootstrapKeys
 from kenari.keys.place import limits_at
 from kenari.keys.stored import StoredKeys
-from kenari.keys.valkey import ValkeyLimits
 from kenari.ledger.chain import Seals
 from kenari.providers.base import VERSION
 from kenari.store.store import Store, StoreSettings
@@ -127,16 +126,14 @@ class Keep:
             await self.ledger.start(patient)
         if self._refresh is not None:
             await self._refresh.start(patient)
-        if isinstance(self.limits, ValkeyLimits):
-            await self.limits.start()
+        await self.limits.start()
 
     async def close(self) -> None:
         """Write what is left and part from the store. Nothing may be served any more."""
         self.admin.close()
         if self._refresh is not None:
             await self._refresh.close()
-        if isinstance(self.limits, ValkeyLimits):
-            await self.limits.close()
+        await self.limits.close()
         if self.ledger is not None:
             await self.ledger.close()
         self._log.flush()
@@ -150,11 +147,11 @@ class Keep:
         if self.serving is not None:
             self.serving.keys_changed()
 
-    async def _reload(self) -> list[tuple[str, str]]:
+    async def _reload(self) -> list[str]:
         """Reload for the management API; its faults."""
         if self.serving is None:
-            return [("", "kenari is starting. ask again in a moment")]
-        return await self.serving.reload()
+            return ["kenari is starting; ask again in a moment"]
+        return [f"{path}: {message}" for path, message in await self.serving.reload()]
 
     def _gauges(self) -> dict[str, float]:
         """What metrics and the status say beside what is counted."""
@@ -164,7 +161,7 @@ class Keep:
         }
         if self.serving is not None:
             gauges |= self.serving.gauges()
-        if isinstance(self.limits, ValkeyLimits):
+        if self.config.limits_url.startswith("valkey:"):
             gauges |= {"limits_fallback": self.limits.down, "limits_fallbacks": self.limits.fallbacks}
         if self.store is not None and self.ledger is not None:
             spool = self.folder / SPOOL_FILE

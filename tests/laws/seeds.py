@@ -242,8 +242,8 @@ SEEDS = [
     Seed(
         "F10",
         "keeper/secrets.py",
-        'return load_or_make(folder / "kenari.secret", entropy.hex().encode())[0]',
-        "return entropy",
+        'else load_or_make(folder / "kenari.secret", entropy.hex().encode())[0]',
+        "else entropy",
     ),
     Seed(
         "U4",

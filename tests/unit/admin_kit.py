@@ -109,6 +109,7 @@ class Admin:
         self.port, self.store, self.metrics = port, store, metrics
         self.sleeps: list[float] = []
         self.reports: list[tuple[str, int]] = []
+        self.faults: list[str] = []
 
     async def raw(self, data: bytes) -> tuple[int, dict[str, str], bytes]:
         """Send bytes, read one answer."""
@@ -172,6 +173,9 @@ async def admin_port(
     async def report(peer: str, count: int) -> None:
         admin.reports.append((peer, count))
 
+    async def reload() -> list[str]:
+        return admin.faults
+
     house = Management(
         store=store,
         money=Money(currency, digits),
@@ -181,6 +185,7 @@ async def admin_port(
         version="0.0.0",
         gauges=lambda: {"in_flight": 2.0},
         zone=ZoneInfo(zone),
+        reload=reload,
     )
     guard = Guard(TOKEN, asyncio.get_running_loop().time, sleep, report)
     door = AdminDoor(house, guard, metrics.render, open_metrics)

@@ -378,6 +378,19 @@ def test_no_secret_reaches_the_database(tmp_path: Path) -> None:
     play(tmp_path, act)
 
 
+def test_the_configuration_is_read_again_or_its_faults_are_told(tmp_path: Path) -> None:
+    async def act(admin: Admin) -> None:
+        assert (await admin.ok("POST", f"{PREFIX}/reload"))["store"] == "up"
+        admin.faults = ["server.listn: is not a known key"]
+        status, code, _, message = await admin.refused("POST", f"{PREFIX}/reload")
+        assert (status, code) == (409, "conflict")
+        assert "server.listn" in message
+        log = (await admin.ok("GET", f"{PREFIX}/audit"))["data"]
+        assert [line["detail"] for line in log] == [{"faults": admin.faults}, {"faults": []}]
+
+    play(tmp_path, act)
+
+
 def test_the_status_says_how_the_node_does(tmp_path: Path) -> None:
     async def act(admin: Admin) -> None:
         status = await admin.ok("GET", f"{PREFIX}/status")

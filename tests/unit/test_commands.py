@@ -61,7 +61,7 @@ class Running:
         """End it."""
         self.process.terminate()
         try:
-            self.process.wait(20)
+            self.process.wait(60)  # a busy machine takes its time
         finally:
             if self.process.poll() is None:
                 self.process.kill()

@@ -87,14 +87,19 @@ def test_white_space_around_a_key_in_the_environment_is_no_part_of_it() -> None:
 
 NOTED: list[tuple[str, dict[str, str], str]] = [
     ('[models.m]\ntargets = ["groq/a"]\nkind = "image"\n[providers.groq]\n', {}, "only chat models"),
-    ('[models.m]\ntargets = ["groq/a"]\naccess = "subscribers"\n[providers.groq]\n', {}, "no plans"),
     ("[server]\nworkers = 3\n", {}, "server.workers: 3 processes serve"),
     ("[providers.groq]\n", {}, "env:GROQ_API_KEY"),
     ("[providers.groq]\n", {}, "[models] is empty"),
-    ('[limits]\nurl = "valkey://cache"\n', {}, "limits.url"),
     ('[store]\nurl = "postgresql://db"\n', {}, "store.url"),
     ("", {"KENARI_ADMIN_TOKEN": "t"}, "KENARI_ADMIN_TOKEN"),
 ]
+
+
+def test_check_notes_a_client_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = '[limits]\nurl = "valkey://cache"\n'
+    assert not any("limits.url" in note for note in parse(text).notes)
+    monkeypatch.setattr("kenari.keys.place.CLIENT", "no_such_package")
+    assert any("limits.url" in note and "kenari[valkey]" in note for note in parse(text).notes)
 
 
 @pytest.mark.parametrize(("text", "env", "word"), NOTED)

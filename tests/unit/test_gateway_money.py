@@ -241,6 +241,15 @@ def test_limits_and_books_are_one_wait() -> None:
     assert limits.released == [books.lines[0].usage.total]
 
 
+def test_the_bootstrap_key_is_not_counted_anywhere() -> None:
+    """A1: limits over a network are not even asked."""
+    rig, books = paid(GOOD, caller=OPERATOR)
+    limits = FarLimits(KenariError("rate_limited", "wait"))
+    rig.more["limits"] = limits
+    assert rig.ask("chat").status == 200
+    assert (limits.released, books.lines[0].ending) == ([], "done")
+
+
 def test_a_hold_beside_refused_limits_is_given_back() -> None:
     rig, books = paid(GOOD)
     limit = KenariError("rate_limited", "wait", retry_after=2)

@@ -9,7 +9,7 @@ import pytest
 from kenari.core.caller import Caller
 from kenari.core.errors import KenariError
 from kenari.core.ids import cache_key, derive_key
-from kenari.keeper.secrets import first_key, load_or_make, root_secret
+from kenari.keeper.secrets import admin_token, first_key, load_or_make, root_secret
 from kenari.keys.bootstrap import OPERATOR, BootstrapKeys
 from kenari.keys.identify import identify
 from kenari.keys.secrets import ALPHABET, checksum, make_key, well_formed
@@ -85,6 +85,20 @@ def test_f11_the_first_key_is_made_once_with_mode_0600_and_shown_once(tmp_path: 
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert first_key("", tmp_path / "deep", b"\x02" * 32) == (key, False)
     assert [one.name for one in path.parent.iterdir()] == ["kenari.key"]
+
+
+def test_f11_the_management_token_is_made_once_with_mode_0600_and_looks_like_no_key_a3(tmp_path: Path) -> None:
+    token = admin_token("", tmp_path, b"\x01" * 32)
+    path = tmp_path / "kenari.admin"
+    assert token.startswith("ka-")
+    assert not well_formed(token)
+    assert path.read_text().strip() == token
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert admin_token("", tmp_path, b"\x02" * 32) == token
+    assert admin_token("configured", tmp_path, b"\x02" * 32) == "configured"
+    path.write_bytes(b"\xff\n")
+    with pytest.raises(OSError, match="delete it"):
+        admin_token("", tmp_path, b"\x02" * 32)
 
 
 def test_f11_a_configured_key_is_neither_stored_nor_shown(tmp_path: Path) -> None:

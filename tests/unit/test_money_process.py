@@ -32,6 +32,7 @@ PLAYS = {
     "refused": Play(status=401, message=f"Incorrect API key provided: {PROVIDER_KEY}. see https://host.test/keys"),
     "echo": Play(status=400, message=f"bad thing near {PROVIDER_KEY} and Bearer {PROVIDER_KEY}"),
     "broken": Play(text=("half",), broken=True),
+    "endless": Play(text=("word " * 80,), pause=3),
     "failing": Play(text=("half",), fails=True, message=f"worker died with {PROVIDER_KEY}"),
 }
 
@@ -139,6 +140,31 @@ def test_usage_that_is_told_is_what_is_billed(tmp_path: Path) -> None:
     assert account_of(tmp_path, account).balance == 96 * 10**9
 
 
+def test_a_stream_that_is_broken_off_at_the_end_of_draining_is_billed_what_was_said(tmp_path: Path) -> None:
+    """U6: drained; input and what had gone out, by our own count, and nothing stays reserved."""
+    account, _, secret = make_caller(tmp_path, credit=100)
+    with scripted_provider(PLAYS) as provider:
+        config = config_of(provider.base_url("chat"), tmp_path).replace('drain = "2s"', 'drain = "200ms"')
+        with running_gateway(config, env={"KENARI_SECRET": ROOT}) as gateway:
+            connection = http.client.HTTPConnection(*gateway.address, timeout=30)
+            body = {"model": "endless", "stream": True, "messages": [{"role": "user", "content": "hi"}]}
+            connection.request("POST", "/v1/chat/completions", json.dumps(body), {"x-api-key": secret})
+            answer = connection.getresponse()
+            got = b""
+            while b"word" not in got:
+                got += answer.read1()
+            assert gateway.stop() == 0
+            with pytest.raises((http.client.HTTPException, ConnectionError)):
+                answer.read()
+            connection.close()
+        line = next(one for one in gateway.lines if one["model"] == "endless")
+    assert (line["reason"], line["estimated"], line["counted"]) == ("client_closed", True, "estimate")
+    assert line["tokens"]["output"] == 100
+    after = account_of(tmp_path, account)
+    assert after.reserved == 0
+    assert after.balance == 100 * 10**9 - (line["tokens"]["input"] * 10**7 + 100 * 2 * 10**7)
+
+
 def test_limits_in_valkey_hold_for_a_process(tmp_path: Path) -> None:
     """S174: counted in the server that the configuration names."""
     _, _, secret = make_caller(tmp_path, credit=1000, rates=Rates(rpm=12))
@@ -163,7 +189,7 @@ def test_planted_secrets_appear_nowhere(tmp_path: Path) -> None:
                 "x-other": "planted-header-value",
                 "idempotency-key": "planted-header-value",
             }
-            for model in PLAYS:
+            for model in PLAYS.keys() - {"endless"}:
                 for path in ("/v1/chat/completions", "/v1/messages", "/v1/responses"):
                     for stream in (True, False):
                         body: dict[str, Any] = {"model": model, "stream": stream, "user": model + path}

@@ -127,7 +127,7 @@ def test_vocabularies_are_loaded_when_they_are_wanted() -> None:
 
 
 def test_without_the_extra_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vocabulary, "_Tokenizer", None)
+    monkeypatch.setattr(vocabulary, "PACKAGE", "no_such_package")
     assert not Vocabularies.there()
     with pytest.raises(OSError, match=r"kenari\[tokenizer\]"):
         Vocabularies()

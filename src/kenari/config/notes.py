@@ -2,6 +2,7 @@
 
 from kenari.config.builtin import SCRIPTED, SCRIPTED_MODEL
 from kenari.config.settings import Config, ServerSettings
+from kenari.keys.place import lacks_client
 from kenari.providers.rows import ROWS
 from kenari.wire.address import is_loopback
 
@@ -51,6 +52,8 @@ def _without_effect(config: Config) -> list[str]:
         notes.append("routes.*: models are tried in order, whatever the policy and the weights")
     if not config.store_url.startswith("sqlite:"):
         notes.append("store.url: secrets that kenari makes lie in the current folder, for there is no file of a store")
+    if lacks_client(config.limits_url):
+        notes.append("limits.url: the client of a valkey server is not installed: pip install 'kenari[valkey]'")
     if config.server.admin_listen and not is_loopback(config.server.admin_listen):
         notes.append(
             "server.admin_listen: the management API speaks plain HTTP and is reached from other machines there"

@@ -51,6 +51,10 @@ class Entry:
         while the books work: then a refused request may have a hold, which is to be given back.
         """
         caller = reservation.caller
+        if caller.unlimited:  # there is nothing to count, wherever the limits are
+            self.admission = Admission(reservation.id, caller)
+            self.hold = await self._books.reserve(reservation)
+            return self.hold
         if self._limits.local:
             self.admission = await self._limits.admit(caller, reservation.id, tokens, body)
             self.hold = await self._books.reserve(reservation)
@@ -76,7 +80,7 @@ class Entry:
 
     def leave(self, line: Line) -> None:
         """The request has ended with this line. Its tokens are counted as they were, its hold is settled."""
-        if self.admission is not None:
+        if self.admission is not None and not self.admission.caller.unlimited:
             self._limits.release(self.admission, line.usage.total)
         self._books.settle(self.hold, line)
 

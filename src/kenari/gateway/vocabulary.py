@@ -4,15 +4,13 @@ Which vocabulary a model has is told from its name by the table below; a model t
 is loaded in a thread the first time it is wanted, which takes a moment: until then the guess serves.
 """
 
+import importlib
+import importlib.util
 import re
 import threading
 from typing import Any
 
-_Tokenizer: Any
-try:
-    from splintr import Tokenizer as _Tokenizer  # pyright: ignore[reportMissingTypeStubs]
-except ImportError:  # the extra `tokenizer` is not installed
-    _Tokenizer = None
+PACKAGE = "splintr"
 
 VOCABULARIES: tuple[tuple[str, str], ...] = (
     (r"gpt-oss|gpt-?4o|gpt-4\.[15]|gpt-[5-9]|chatgpt|codex|^o[1-9]\b", "o200k_base"),
@@ -48,7 +46,7 @@ class Vocabularies:
 
     def __init__(self) -> None:
         """Raises OSError when the extra is not installed."""
-        if _Tokenizer is None:
+        if not self.there():
             raise OSError("the tokenizer is not installed. pip install 'kenari[tokenizer]'")
         self._names: dict[str, str] = {}
         self._loaded: dict[str, Any] = {}
@@ -57,7 +55,7 @@ class Vocabularies:
     @staticmethod
     def there() -> bool:
         """The extra is installed."""
-        return _Tokenizer is not None
+        return importlib.util.find_spec(PACKAGE) is not None
 
     def encoding(self, model: str) -> str:
         """The vocabulary of a model once it is loaded; asked for the first time it begins to load and is "" still."""
@@ -83,4 +81,6 @@ class Vocabularies:
             thread.join(seconds)
 
     def _load(self, name: str) -> None:
-        self._loaded[name] = _Tokenizer.from_pretrained(name)
+        # the package costs memory and start-up time: it is only loaded where something has to be counted
+        package: Any = importlib.import_module(PACKAGE)
+        self._loaded[name] = package.Tokenizer.from_pretrained(name)

@@ -330,6 +330,7 @@ class StoreBooks:
         for hold in await self._store.open_holds(self._settings.node):
             if hold.id not in self._open and hold.id not in self._settling:
                 self._crash(hold)
+        await self._store.ping()  # all of that is written
         self._next = {"note": 0.0, "renew": 0.0, "prune": 0.0}
 
     async def _drain(self) -> None:

@@ -79,7 +79,7 @@ class Release(Word, frozen=True):
     tokens: int
 
 
-class Look(Word):
+class Look(Word, frozen=True):
     """`Records`: `what` is the method; answered by Found or Refused."""
 
     number: int
@@ -166,7 +166,7 @@ class Refused(Word, frozen=True):
     tokens: Rate | None = None
 
 
-class Found(Word):
+class Found(Word, frozen=True):
     """A body, None when there is nothing."""
 
     number: int

@@ -38,6 +38,8 @@ class MemoryLimits:
 
     local = True
     """Admitting never waits."""
+    down, fallbacks = False, 0
+    """There is no server that could be missed."""
 
     def __init__(self, now: Callable[[], float], share: Callable[[], int] = lambda: 1) -> None:
         self._now, self._share = now, share
@@ -46,6 +48,12 @@ class MemoryLimits:
         self._turned = now()
         self._flying: dict[str, set[str]] = {}
         self._open: dict[str, _Entry] = {}
+
+    async def start(self) -> None:
+        """There is nothing to find."""
+
+    async def close(self) -> None:
+        """There is nothing to give back."""
 
     async def admit(self, caller: Caller, request_id: str, tokens: int, body: bytes) -> Admission:
         """Count a request in, or raise the 429 of the first limit that it does not pass."""

@@ -128,6 +128,8 @@ class Lane(Generic[J]):
         except (Broken, Refused) as error:
             self._why = StoreDown(str(error))
         except Conflict as conflict:
+            if str(conflict) != str(self._why):
+                _log.error("the store cannot be used: %s", conflict)
             self._why = StoreDown(str(conflict))
             self._why.__cause__ = conflict
         else:

@@ -17,7 +17,7 @@ from kenari.core.ports import Hold, Reservation
 from kenari.core.windows import zone_of
 from kenari.store.accounts import Changes
 from kenari.store.chain import Chain
-from kenari.store.database import Broken, Database, Refused
+from kenari.store.database import Broken, Database
 from kenari.store.lane import Done, Job, Lane
 from kenari.store.money import Batch
 from kenari.store.moves import Adopt, Move, Release, Reserve, Settle, Terms
@@ -282,7 +282,8 @@ class Store:
                 time.sleep(CLAIM_PAUSE)
                 continue
             raise Conflict(
-                f"another process already runs as node {self.settings.node} on this store. stop it, or name this one in [store] node"
+                f"another process already runs as node {self.settings.node} on this store. stop it. "
+                "(several processes may share PostgreSQL, each with its own [store] node; SQLite serves one)"
             )
         migrate(database, self.settings.currency)
         self._chain.load(database)
@@ -308,7 +309,9 @@ class Store:
             batch = Batch(self._database, self._chain, self._terms, self._now())
             outcomes = self._transaction(lambda: batch.run([job.what for job in jobs], self._prices))
             self._prices |= batch.prices.keys()
-        except Refused as error:
+        except Broken:
+            raise
+        except Exception as error:  # noqa: BLE001 - a constraint, or a value that the driver cannot take
             if len(jobs) == 1:
                 return [(jobs[0].future, None, error)]
             return [one for job in jobs for one in self._move([job])]

@@ -96,6 +96,19 @@ async def show_status(house: Management, asked: Asked) -> StatusBody:
     )
 
 
+async def reload(house: Management, asked: Asked) -> StatusBody:
+    """Read the configuration again; with faults the old one stays."""
+    if house.reload is None:
+        raise KenariError("conflict", "the configuration is not read again here. restart kenari")
+    faults = await house.reload()
+    if house.store is not None:
+        detail = jsonx.encode({"faults": faults})
+        await house.store.audit(asked.actor, "config.reload", "config", detail)
+    if faults:
+        raise KenariError("conflict", f"the configuration has faults, and the old one stays: {'; '.join(faults)}")
+    return await show_status(house, asked)
+
+
 def request_body(line: BillLine, house: Management) -> RequestBody:
     """A bill line as it is shown."""
     shown_line = public_bill(read_bill(line.body), house.money.digits)
@@ -157,5 +170,13 @@ ROUTES = (
         act=show_status,
         summary="Say how this node does",
         answer=StatusBody,
+    ),
+    Route(
+        method="POST",
+        path="/reload",
+        act=reload,
+        summary="Read the configuration again; with faults the old one stays",
+        answer=StatusBody,
+        errors=("conflict",),
     ),
 )

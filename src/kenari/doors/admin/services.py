@@ -15,7 +15,7 @@ class Management:
 
     `mint` makes a key's secret and the digest that is kept of it; `gauges` says how the node does; `zone` is the
     billing time zone; `models` how many names are served; `now` and `started` are in Unix seconds. `changed` makes a change of
-    accounts and keys hold in this node. `reload` reads the configuration again and returns its faults.
+    accounts and keys hold in this node, `reload` reads the configuration again and returns its faults.
     """
 
     def __init__(  # noqa: PLR0913 - the services of the management API, each by name
@@ -31,12 +31,11 @@ class Management:
         models: Callable[[], int] = lambda: 0,
         zone: tzinfo = UTC,
         changed: Callable[[], Awaitable[None]] | None = None,
-        reload: Callable[[], Awaitable[list[tuple[str, str]]]] | None = None,
+        reload: Callable[[], Awaitable[list[str]]] | None = None,
     ) -> None:
         self.store, self.money, self.mint, self.now, self.started = store, money, mint, now, started
         self.version, self.gauges, self.models, self.zone = version, gauges, models, zone
-        self._changed = changed
-        self.reload = reload
+        self.reload, self._changed = reload, changed
 
     def kept(self) -> Store:
         """The store. Raises the 404 of a node that has none."""

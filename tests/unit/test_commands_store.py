@@ -1,0 +1,162 @@
+"""`kenari migrate` and `kenari ledger verify`, and the settings of store and billing."""
+
+import asyncio
+import secrets
+import sqlite3
+import time
+from pathlib import Path
+
+import pytest
+from store_kit import customer, line_of, settlement_of, wanted
+
+from kenari.cli import main
+from kenari.config import Config, ConfigError, load_config
+from kenari.config.load import parse_config
+from kenari.core.currency import currency_digits
+from kenari.core.ids import derive_key
+from kenari.core.price import UNIT
+from kenari.core.windows import day_of, window_end, window_start, zone_of
+from kenari.keeper.secrets import root_secret
+from kenari.ledger.chain import Seals
+from kenari.store.store import Store, StoreSettings
+
+
+async def fill(folder: Path) -> None:
+    """A store with a credit and a line, sealed with the secret beside it."""
+    root = root_secret("", folder, secrets.token_bytes(32))
+    settings = StoreSettings(url=f"sqlite:///{folder}/kenari.db")
+    store = Store(settings, Seals(derive_key(root, "ledger")), time.time, secrets.token_bytes)
+    await store.start()
+    caller = await customer(store, UNIT)
+    hold = await store.reserve(wanted(caller, 1000), "node")
+    await store.settle(settlement_of(line_of(hold, output=100), hold, time.time()))
+    await store.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("KENARI_SECRET", raising=False)
+    return tmp_path
+
+
+def test_migrate_makes_the_tables_and_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["migrate"]) == 0
+    assert "at version 1 (it was at 0)" in capsys.readouterr().out
+    assert main(["migrate"]) == 0
+    assert capsys.readouterr().out == "the store is at version 1\n"
+    connection = sqlite3.connect(folder / "kenari.db")
+    connection.execute("UPDATE meta SET value = '99' WHERE name = 'version'")
+    connection.commit()
+    connection.close()
+    assert main(["migrate"]) == 1
+    assert "newer release" in capsys.readouterr().err
+
+
+def test_ledger_verify_says_that_all_is_right_or_what_differs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asyncio.run(fill(folder))
+    assert main(["ledger", "verify"]) == 0
+    assert capsys.readouterr().out == "2 entries of 1 chains, 1 accounts: all is right\n"
+    connection = sqlite3.connect(folder / "kenari.db")
+    connection.execute("UPDATE accounts SET balance = balance + 1")
+    connection.commit()
+    connection.close()
+    assert main(["ledger", "verify"]) == 1
+    out, err = capsys.readouterr()
+    assert "the balance is 0.999800001, its entries make 0.9998" in out
+    assert "1 differences" in err
+
+
+def test_ledger_verify_wants_the_secret_and_the_tables(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ledger", "verify"]) == 1
+    assert "no kenari.secret" in capsys.readouterr().err
+    root_secret("", folder, secrets.token_bytes(32))
+    assert main(["ledger", "verify"]) == 1
+    assert "cannot be read" in capsys.readouterr().err
+    assert not (folder / "kenari.db").exists()
+    sqlite3.connect(folder / "kenari.db").close()
+    (folder / "kenari.db").touch()
+    assert main(["ledger", "verify"]) == 1
+    assert "run kenari migrate" in capsys.readouterr().err
+
+
+def test_where_nothing_is_kept_there_is_nothing_to_verify(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "kenari.toml").write_text('[store]\nurl = "none:"\n')
+    assert main(["ledger", "verify"]) == 1
+    assert main(["migrate"]) == 1
+    assert "nothing is kept" in capsys.readouterr().err
+
+
+def parsed(text: str, folder: Path) -> Config:
+    (folder / "k.toml").write_text(text)
+    return load_config(str(folder / "k.toml"), {}, folder)
+
+
+def test_the_settings_of_store_and_billing(tmp_path: Path) -> None:
+    config = parsed(
+        '[store]\nurl = "postgresql://db/k"\nnode = "one"\nsync = "full"\nretention = "8760h"\n'
+        '[billing]\ncurrency = "IDR"\nenforce = false\noffline_allowance = "1.5"\ntime_zone = "Asia/Jakarta"\n',
+        tmp_path,
+    )
+    assert (config.store_node, config.store_sync, config.retention) == ("one", "full", 8760 * 3600.0)
+    assert (config.currency, config.enforce, config.offline_allowance) == ("IDR", False, UNIT * 3 // 2)
+    assert config.time_zone == "Asia/Jakarta"
+    plain = parsed("", tmp_path)
+    assert (plain.store_node, plain.store_sync, plain.retention) == ("", "normal", None)
+    assert (plain.offline_allowance, plain.time_zone) == (0, "UTC")
+
+
+FAULTS = [
+    ('[store]\nurl = "mysql://db"\n', "store.url"),
+    ('[store]\nnode = "a b"\n', "store.node"),
+    ('[store]\nsync = "never"\n', "store.sync"),
+    ('[store]\nretention = "24h"\n', "store.retention"),
+    ('[billing]\noffline_allowance = "0.0000000001"\n', "billing.offline_allowance"),
+    ('[billing]\ntime_zone = "Mars/Base"\n', "billing.time_zone"),
+    (
+        '[providers.groq]\n[models.m]\ntargets = ["groq/a"]\nprice = { input = "0.0000000001", output = "1" }\n',
+        "models.m.price.input",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "path"), FAULTS)
+def test_a_fault_in_them_names_its_path(text: str, path: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as error:
+        parsed(text, tmp_path)
+    assert [found for found, _ in error.value.faults] == [path]
+
+
+def test_the_price_of_cache_writes_for_an_hour_is_read() -> None:
+    values = {
+        "providers": {"p": {"dialect": "chat", "base_url": "http://127.0.0.1:1/v1"}},
+        "models": {"m": {"targets": ["p/x"], "price": {"input": "1", "output": "2", "cache_write_1h": "3"}}},
+    }
+    price = parse_config(values, {}, "kenari.toml").models["m"].price
+    assert price is not None
+    assert (price.cache_write, price.cache_write_1h) == (None, "3")
+
+
+def test_A2_windows_are_those_of_the_time_zone() -> None:
+    jakarta = zone_of("Asia/Jakarta")
+    now = 1_800_000_000.0  # 2027-01-15 08:00 UTC, a Friday
+    assert day_of(now + 10 * 3600, jakarta) == "2027-01-16"
+    assert window_start("day", now, jakarta) == 1_799_946_000.0
+    assert window_end("day", now, jakarta) == 1_799_946_000.0 + 24 * 3600
+    assert window_start("week", now, zone_of("UTC")) == 1_799_971_200.0 - 4 * 24 * 3600
+    assert window_end("week", now, zone_of("UTC")) == 1_799_971_200.0 + 3 * 24 * 3600
+    assert day_of(window_start("month", now, jakarta), jakarta) == "2027-01-01"
+    assert day_of(window_end("month", now, jakarta) or 0, jakarta) == "2027-02-01"
+    assert (window_start("total", now, jakarta), window_end("total", now, jakarta)) == (0.0, None)
+
+
+def test_a_day_on_which_clocks_change_has_23_or_25_hours() -> None:
+    berlin = zone_of("Europe/Berlin")
+    for noon, hours in ((1_774_778_400.0, 23), (1_792_922_400.0, 25)):  # 2026-03-29 and 2026-10-25
+        end = window_end("day", noon, berlin)
+        assert end is not None
+        assert end - window_start("day", noon, berlin) == hours * 3600
+
+
+def test_amounts_show_the_digits_of_their_currency() -> None:
+    assert [currency_digits(code) for code in ("IDR", "USD", "JPY", "KWD", "EUR")] == [0, 2, 0, 3, 2]
