@@ -91,7 +91,6 @@ NOTED: list[tuple[str, dict[str, str], str]] = [
     ("[providers.groq]\n", {}, "env:GROQ_API_KEY"),
     ("[providers.groq]\n", {}, "[models] is empty"),
     ('[store]\nurl = "postgresql://db"\n', {}, "store.url"),
-    ("", {"KENARI_ADMIN_TOKEN": "t"}, "KENARI_ADMIN_TOKEN"),
 ]
 
 
