@@ -58,10 +58,15 @@ SEEDS = [
     # -- chat completions
     Seed("S9", CHAT + "encode.py", 'DONE = b"data: [DONE]\\n\\n"', 'DONE = b""'),
     Seed("S36", CHAT + "encode.py", '"object":"chat.completion.chunk"', '"object":"chat.completion"'),
-    Seed("S37 S39", CHAT + "encode.py", "% (answer.id.encode(),", '% (b"chatcmpl-1",'),
+    Seed(
+        "S37 S39",
+        CHAT + "encode.py",
+        "% (answer.id.encode(), answer.created, jsonx.encode(answer.model))",
+        '% (b"chatcmpl-1", answer.created, jsonx.encode(answer.model))',
+    ),
     Seed("S38", CHAT + "encode.py", "answer.created, jsonx.encode(answer.model))", "answer.created, b'\"x\"')"),
     Seed("S41", CHAT + "encode.py", 'b\'{"role":"assistant","content":""}\'', 'b\'{"content":""}\''),
-    Seed("S21 S43", CHAT + "encode.py", '","reasoning_content":"', '","thoughts":"'),
+    Seed("S21 S43", CHAT + "encode.py", '","reasoning_content":"\' + text', '","thoughts":"\' + text'),
     Seed(
         "S44",
         CHAT + "encode.py",
@@ -69,8 +74,8 @@ SEEDS = [
         '"function": function}\n        return self._chunk',
     ),
     Seed("S46 F1", CHAT + "encode.py", 'b"tool_calls", "filter"', 'b"stop", "filter"'),
-    Seed("S47 S51", CHAT + "encode.py", "if self._usage.total:", "if not self._usage.total:"),
-    Seed("S27", CHAT + "encode.py", "if self._usage.total:", "if True:"),
+    Seed("S47 S51", CHAT + "encode.py", "if not prompt and not output:", "if prompt or output:"),
+    Seed("S27", CHAT + "encode.py", "if not prompt and not output:", "if False:"),
     Seed("S48", CHAT + "encode.py", "if usage.cache_read:", "if usage.cache_read is not None:"),
     Seed(
         "S53 S31",
@@ -80,7 +85,7 @@ SEEDS = [
     ),
     Seed("S34", CHAT + "encode.py", "if self._hide or not event.delta:", "if not event.delta:"),
     Seed("D15", CHAT + "encode.py", 'return self._chunk(b"{}") if self.started', 'return b"" if self.started'),
-    Seed("S39", CHAT + "encode.py", '"object": "chat.completion",', '"object": "completion",'),
+    Seed("S39", CHAT + "encode.py", '"object":"chat.completion","created"', '"object":"completion","created"'),
     Seed("S52", CHAT + "encode.py", 'end + b"}\\n\\n" + found + DONE', 'end + b"}\\n\\n" + DONE + found'),
     Seed("D13", RSP + "encode.py", "annotations(text, found.items) if found", "[] if found"),
     Seed("S116", RSP + "request.py", "read_served(tool, kind, served)", "pass"),

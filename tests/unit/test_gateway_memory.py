@@ -9,6 +9,8 @@ from typing import Any
 import gateway_kit as kit
 import pytest
 
+from kenari.core.errors import KenariError
+
 REQUEST: dict[str, Any] = {
     "model": "m",
     "max_tokens": 9,
@@ -22,7 +24,8 @@ PATHS = {"chat": "/v1/chat/completions", "messages": "/v1/messages", "responses"
 @pytest.mark.parametrize("client", PATHS)
 def test_a_request_leaves_no_cycles(client: str, stream: bool) -> None:
     """Bodies, events and connections are freed as soon as their request has ended: large ones would pile up."""
-    rig = kit.Rig([kit.GOOD] * 4)
+    scripts: list[kit.Script | KenariError] = [kit.GOOD] * 4
+    rig = kit.Rig(scripts)
     body = json.dumps(REQUEST | {"stream": stream}).encode()
 
     async def run() -> Counter[str]:
