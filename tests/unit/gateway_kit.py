@@ -212,7 +212,7 @@ class Rig:
         self.upstream, self.books = FakeUpstream(), FakeBooks()
         self.timing: dict[str, Any] = {"header_timeout": 5, "first_event_timeout": 5, "idle_timeout": 5}
         self.silence = (15.0, 120.0)
-        self.keys: tuple[str, ...] = ()
+        self.provider_keys: tuple[str, ...] = ()
         self.own: Own | None = None
         self.dialect, self.profile, self.model = dialect, profile or Profile(), model
         for number, script in enumerate(scripts, 1):
@@ -228,7 +228,7 @@ class Rig:
                 name=name,
                 dialect=self.dialect,
                 base_url=f"http://{name}/v1",
-                keys=self.keys or (f"sk-{name}",),
+                keys=self.provider_keys or (f"sk-{name}",),
                 profile=self.profile,
                 **self.timing,
             )

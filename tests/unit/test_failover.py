@@ -195,7 +195,7 @@ def test_when_all_breakers_are_open_the_least_bad_one_is_tried_m2() -> None:
 def test_a_refused_key_is_set_aside_and_reported(caplog: pytest.LogCaptureFixture) -> None:
     """Once, by its number, never by itself; the provider's other key goes on alone."""
     rig = Rig([error(401), GOOD, GOOD])
-    rig.keys = ("sk-old", "sk-new")
+    rig.provider_keys = ("sk-old", "sk-new")
 
     async def story(town: Town) -> list[str]:
         for _ in range(2):
@@ -398,7 +398,7 @@ def test_a_key_of_the_same_provider_is_tried_after_a_pause_of_chance(monkeypatch
         await sleep(0)
 
     rig = Rig([error(503), error(503), error(503)], GOOD)
-    rig.keys = ("sk-1", "sk-2", "sk-3")
+    rig.provider_keys = ("sk-1", "sk-2", "sk-3")
     monkeypatch.setattr("kenari.gateway.failover.asyncio.sleep", noting)
     got = rig.ask("chat")
     assert got.status == 200
