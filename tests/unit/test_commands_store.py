@@ -18,6 +18,7 @@ from kenari.core.price import UNIT
 from kenari.core.windows import day_of, window_end, window_start, zone_of
 from kenari.keeper.secrets import root_secret
 from kenari.ledger.chain import Seals
+from kenari.store.schema import STEPS
 from kenari.store.store import Store, StoreSettings
 
 
@@ -42,9 +43,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_migrate_makes_the_tables_and_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["migrate"]) == 0
-    assert "at version 1 (it was at 0)" in capsys.readouterr().out
+    assert f"at version {len(STEPS)} (it was at 0)" in capsys.readouterr().out
     assert main(["migrate"]) == 0
-    assert capsys.readouterr().out == "the store is at version 1\n"
+    assert capsys.readouterr().out == f"the store is at version {len(STEPS)}\n"
     connection = sqlite3.connect(folder / "kenari.db")
     connection.execute("UPDATE meta SET value = '99' WHERE name = 'version'")
     connection.commit()
