@@ -10,7 +10,7 @@ import httptools
 
 from kenari.core.errors import KenariError
 from kenari.core.ports import Exchange
-from kenari.doors.exchange import Handover, HttpExchange, Living
+from kenari.doors.exchange import Handover, Host, HttpExchange
 from kenari.doors.limits import (
     EdgeLimits,
     body_too_large,
@@ -32,12 +32,10 @@ FEW_BYTES = 64 * 1024
 LINGER_SECONDS = 2.0
 
 
-class Owner(Protocol):
+class Owner(Host, Protocol):
     """What a connection needs of its edge."""
 
     limits: EdgeLimits
-    loop: asyncio.AbstractEventLoop
-    draining: bool
 
     def serve(self, exchange: Exchange, /) -> Coroutine[Any, Any, None]:
         """Answer a whole request."""
@@ -45,18 +43,6 @@ class Owner(Protocol):
 
     def refuse(self, exchange: Exchange, error: KenariError, /) -> None:
         """Answer what never became one."""
-        ...
-
-    def opened(self, connection: Living) -> None:
-        """A connection stands."""
-        ...
-
-    def closed(self, connection: Living) -> None:
-        """A connection has ended."""
-        ...
-
-    def fault(self, error: BaseException) -> None:
-        """An error that a request's task let through."""
         ...
 
 
