@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -18,7 +18,7 @@ PLAYS = {
     "fails": Play(text=("one",), fails=True),
     "refuses": Play(status=429, headers=(("retry-after", "7"),)),
     "quiet": Play(text=("one", "two"), pause=0.4),
-    "slow": Play(text=("one", "two"), pause=5.0),
+    "slow": Play(text=("one", "two"), pause=90.0),
     "mute": Play(),
 }
 
@@ -165,17 +165,19 @@ def test_too_many_messages_at_once_end_the_connection(gateway: Gateway) -> None:
 
 
 def test_a_client_that_goes_takes_its_provider_along(gateway: Gateway, provider: ScriptedProvider) -> None:
-    """F6, U6: the call is broken off, and the line says who went."""
-    gone = provider.gone
+    """F6, U6: its turn ends at once, long before the provider's 90 s are over, and the line says who went."""
+    asked = len(provider.seen)
     with _open(gateway) as socket:
         socket.send(json.dumps({"type": "response.create", "model": "slow", "input": "a"}))
-        created = json.loads(socket.recv(timeout=20))
-        socket.close()
-    until = time.monotonic() + 5
-    while provider.gone == gone and time.monotonic() < until:
+        _wait(lambda: len(provider.seen) > asked)
+    _wait(lambda: any(line["model"] == "slow" and line["reason"] == "client_closed" for line in gateway.lines))
+
+
+def _wait(happened: Callable[[], bool]) -> None:
+    until = time.monotonic() + 30
+    while not happened():
+        assert time.monotonic() < until
         time.sleep(0.02)
-    assert provider.gone == gone + 1
-    assert gateway.line_of(created["response"]["id"].removeprefix("resp_"))["reason"] == "client_closed"
 
 
 def test_who_may_open_one(gateway: Gateway) -> None:
@@ -241,7 +243,6 @@ def test_compact_loses_nothing_when_the_model_says_nothing(gateway: Gateway) -> 
         ({"model": "says", "input": []}, "input"),
         ({"model": "says", "input": 3}, "input"),
         ({"model": "says", "input": "x", "previous_response_id": "resp_1"}, "previous_response_id"),
-        ({"model": "says", "input": [{"type": "compaction"}]}, "input[0].encrypted_content"),
     ],
 )
 def test_compact_refuses_what_it_cannot_use(gateway: Gateway, body: Json, param: str) -> None:

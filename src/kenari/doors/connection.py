@@ -10,7 +10,7 @@ import httptools
 
 from kenari.core.errors import KenariError
 from kenari.core.ports import Exchange
-from kenari.doors.exchange import Handover, HttpExchange, Living
+from kenari.doors.exchange import Handover, Host, HttpExchange
 from kenari.doors.limits import (
     EdgeLimits,
     body_too_large,
@@ -33,12 +33,10 @@ FEW_BYTES = 64 * 1024
 LINGER_SECONDS = 2.0
 
 
-class Owner(Protocol):
+class Owner(Host, Protocol):
     """What a connection needs of its edge."""
 
     limits: EdgeLimits
-    loop: asyncio.AbstractEventLoop
-    draining: bool
 
     def serve(self, exchange: Exchange, /) -> Coroutine[Any, Any, None]:
         """Answer a whole request."""
@@ -52,17 +50,6 @@ class Owner(Protocol):
         """The id of a request."""
         ...
 
-    def opened(self, connection: Living) -> None:
-        """A connection stands."""
-        ...
-
-    def closed(self, connection: Living) -> None:
-        """A connection has ended."""
-        ...
-
-    def fault(self, error: BaseException) -> None:
-        """An error that a request's task let through."""
-        ...
 
 
 class Connection(asyncio.Protocol):

@@ -101,7 +101,11 @@ class History:
 
     def _take_compaction(self, item: Fields, raw: Raw, path: str) -> None:
         """Notes that our compact endpoint made are a user's text; those of others only their maker can read."""
-        notes = unpack(item.require_string("encrypted_content", "what the compact endpoint gave"))
+        content = item.get("encrypted_content")
+        if content is None or jsonx.kind(content) != "string":  # nothing in it for anyone (S140)
+            self._notices.append(Notice("compaction", "an item without its content"))
+            return
+        notes = unpack(jsonx.unescape(jsonx.unquoted(content)))
         part = TextPart(notes) if notes is not None else OpaquePart("responses", "compaction", raw)
         self.turns.append(Turn("user", [part], param=path))
         self._run = ""
