@@ -68,10 +68,9 @@ class Run:
         """Where the answer goes."""
         return self._sink
 
-    @property
-    def line(self) -> Line:
-        """What the log and the bill will say."""
-        return self._line
+    def bill(self, legs: list[Leg]) -> None:
+        """Runs of tools: legs of this request like calls of providers."""
+        self._line.legs = [*self._line.legs, *legs]
 
     async def attempt(self, candidate: Candidate) -> KenariError | None:
         """Try one candidate; its error, or None when it answered."""
