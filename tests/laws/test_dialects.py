@@ -253,8 +253,9 @@ def _unmarked(value: Any) -> Any:
     """Cache marks say where to cache and move on; a text that has one is a block, which means the same."""
     if isinstance(value, list):
         items = [_unmarked(one) for one in cast("list[Any]", value)]
-        alone = items[0] if len(items) == 1 else None
-        return alone["text"] if isinstance(alone, dict) and alone.keys() == {"type", "text"} else items
+        if len(items) == 1 and isinstance(items[0], dict) and items[0].keys() == {"type", "text"}:  # pyright: ignore[reportUnknownMemberType]
+            return items[0]["text"]  # pyright: ignore[reportUnknownVariableType]
+        return items
     if isinstance(value, dict):
         members = cast("dict[str, Any]", value)
         return {name: _unmarked(one) for name, one in members.items() if name != "cache_control"}
