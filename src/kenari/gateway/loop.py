@@ -13,7 +13,7 @@ import msgspec
 from kenari.core.errors import KenariError, interrupted
 from kenari.core.events import Event, Sources
 from kenari.core.fold import Block
-from kenari.core.ports import Line
+from kenari.core.ports import Leg
 from kenari.core.request import CallPart, Part, Request, ResultPart, TextPart, ToolChoice, Turn
 from kenari.dialects.base import Proof
 from kenari.dialects.fit.format import function_name, way_of
@@ -51,9 +51,8 @@ class Runner(Protocol):
         """Where the answer goes."""
         ...
 
-    @property
-    def line(self) -> Line:
-        """What the bill will say."""
+    def bill(self, legs: list[Leg]) -> None:
+        """Runs of tools, for the line and the bill."""
         ...
 
     def seal(self, proofs: list[Proof]) -> str:
@@ -174,8 +173,7 @@ class Loop(Sink):
         finally:
             self._out.attach(None)
             task.cancel()
-        line = self._run.line
-        line.legs = [*line.legs, *(result.leg for result in results if result.leg is not None)]
+        self._run.bill([result.leg for result in results if result.leg is not None])
         if self._toolbox.searches:
             self._out.put([Sources(self._toolbox.sources, self._toolbox.searches)])
         return results

@@ -111,10 +111,9 @@ class Run:
         """Where the answer goes."""
         return self._sink
 
-    @property
-    def line(self) -> Line:
-        """What the log and the bill will say."""
-        return self._line
+    def bill(self, legs: list[Leg]) -> None:
+        """Runs of tools: legs of this request like calls of providers."""
+        self._line.legs = [*self._line.legs, *legs]
 
     def seal(self, proofs: list[Proof]) -> str:
         """The envelope of these proofs of the candidate that is being tried."""
