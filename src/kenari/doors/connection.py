@@ -51,7 +51,6 @@ class Owner(Host, Protocol):
         ...
 
 
-
 class Connection(asyncio.Protocol):
     """Reads requests, gives whole ones to the edge's `serve`, one at a time and in order."""
 
