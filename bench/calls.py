@@ -21,11 +21,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import msgspec
 import uvloop
 from provider import BURST_ONE, CHUNK, END, PLAIN_ANSWER, ROLE, SSE_HEAD, chunked
 
 from kenari import app
 from kenari.config import load_config
+from kenari.keep import Keep
+from kenari.keeper.books import LogBooks
 from kenari.upstream.connection import Connection as Outbound
 
 # pyright: reportPrivateUsage=false
@@ -163,11 +166,13 @@ async def measure(options: argparse.Namespace) -> None:
         folder = Path(name)
         file = folder / "kenari.toml"
         file.write_text(
-            f'[store]\nurl = "sqlite:///{folder}/k.db"\n[providers.bench]\ndialect = "chat"\n'
-            f'base_url = "http://127.0.0.1:1/v1"\napi_key = "sk-bench"\n[models.plain]\ntargets = ["bench/plain"]\n'
+            '[store]\nurl = "none:"\n[providers.bench]\ndialect = "chat"\n'
+            'base_url = "http://127.0.0.1:1/v1"\napi_key = "sk-bench"\n[models.plain]\ntargets = ["bench/plain"]\n'
         )
-        server = app.Server(load_config(str(file), {"KENARI_BOOTSTRAP_KEY": KEY}, folder))
-        server._books._out = io.StringIO()
+        config = load_config(str(file), {"KENARI_BOOTSTRAP_KEY": KEY, "KENARI_SECRET": "bench"}, folder)
+        books = LogBooks(config.server.log, time.time, asyncio.get_running_loop().call_later, io.StringIO())
+        kept = msgspec.structs.replace(Keep(config).kept, books=books)
+        server = app.Server(config, kept)
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)  # as the server does
         for label, (data, pieces, count) in WORKLOADS.items():
@@ -180,7 +185,7 @@ async def measure(options: argparse.Namespace) -> None:
             if options.exactly:
                 continue
             best = await least(rig, data, options.rounds, 1 if count > 1 or len(data) > 10_000 else 20)
-            server._books.flush()
+            books.flush()
             calls = await counted(rig, data)
             c, python = calls.pop("C") / 10 / count, calls.total() / 10 / count
             print(f"{label:20} {python:8.1f} Python calls {c:8.1f} C calls {best / count * 1e6:10.2f} us")

@@ -25,8 +25,6 @@ BUILT = (
 )
 """What stands in the contract: all of it but what no test can name."""
 
-BUILT |= _span("S", 161, 163) | {"U4", "U5", "U7", "F8", "F9", "F14", "A2"}  # store, ledger and books
-
 
 def numbers_in(text: str) -> set[str]:
     """The contract's numbers in a text; `S80-S90` names all between."""

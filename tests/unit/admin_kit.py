@@ -185,6 +185,7 @@ async def admin_port(
         version="0.0.0",
         gauges=lambda: {"in_flight": 2.0},
         zone=ZoneInfo(zone),
+        reload=reload,
     )
     guard = Guard(TOKEN, asyncio.get_running_loop().time, sleep, report)
     door = AdminDoor(house, guard, metrics.render, open_metrics)

@@ -177,7 +177,7 @@ def test_f2_null_is_absent_everywhere() -> None:
         "seed",
     ]
     decoded = request(**dict.fromkeys(names))
-    same = {"fields": {}, "plain": False}  # what is not decoded, and how it was read
+    same: dict[str, Any] = {"fields": {}, "plain": False}  # what is not decoded, and how it was read
     assert msgspec.structs.replace(decoded, **same) == msgspec.structs.replace(request(), **same)
     assert sent(decoded) == MINIMAL
 

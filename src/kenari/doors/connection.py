@@ -22,7 +22,15 @@ from kenari.doors.limits import (
     too_slow,
 )
 from kenari.doors.repeat import Repeat, repeat_of
-from kenari.wire.http1 import CONTINUE, has_body, is_plainly_framed, split_target, without_upgrade
+from kenari.wire.http1 import (
+    CONTINUE,
+    content_coding,
+    has_body,
+    is_plainly_framed,
+    joined_headers,
+    split_target,
+    without_upgrade,
+)
 from kenari.wire.inflate import CODINGS
 
 HIGH_WATER = 128 * 1024
@@ -192,12 +200,12 @@ class Connection(asyncio.Protocol):
             return
         headers = self._headers = {name.lower(): value for name, value in self._lines}
         if len(headers) != len(self._lines):
-            headers = self._headers = _joined(self._lines)
+            headers = self._headers = joined_headers(self._lines)
         if self._came > limits.max_head and self._head_size() > limits.max_head:
             self._fault = headers_too_large()
         elif b"content-length" in headers and int(headers[b"content-length"][:18]) > limits.max_body:
             self._fault = body_too_large(limits.max_body)
-        elif b"content-encoding" in headers and _coding(headers) not in (b"", *CODINGS):
+        elif b"content-encoding" in headers and content_coding(headers) not in (b"", *CODINGS):
             self._fault = KenariError("unsupported_media_type", "content-encoding must be gzip, deflate or zstd")
         elif not is_plainly_framed(headers):
             self._fault = KenariError("bad_request", "transfer-encoding must be chunked and nothing else")
@@ -353,7 +361,7 @@ class Connection(asyncio.Protocol):
 
     async def _inflate(self, exchange: HttpExchange) -> bool:
         """Undo the body's coding. False when that was the end of the request."""
-        coding = _coding(exchange.headers)
+        coding = content_coding(exchange.headers)
         if not coding:
             return True
         try:
@@ -451,20 +459,6 @@ class Connection(asyncio.Protocol):
         if not self._reading_paused and self._transport is not None:
             self._reading_paused = True
             self._transport.pause_reading()
-
-
-def _coding(headers: dict[bytes, bytes]) -> bytes:
-    """The body's content coding, empty when it has none."""
-    coding = headers[b"content-encoding"].strip().lower()
-    return b"" if coding == b"identity" else coding
-
-
-def _joined(lines: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-    """Headers of which some are repeated."""
-    values: dict[bytes, list[bytes]] = {}
-    for name, value in lines:
-        values.setdefault(name.lower(), []).append(value)
-    return {name: b", ".join(several) for name, several in values.items()}
 
 
 def _is_new(task: asyncio.Task[None]) -> bool:

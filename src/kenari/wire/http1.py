@@ -67,3 +67,17 @@ def without_upgrade(method: bytes, target: bytes, version: str, headers: dict[by
     if b"close" in [option.strip() for option in options]:
         lines.append(b"connection: close\r\n")
     return b"%b %b HTTP/%b\r\n%b\r\n" % (method, target, version.encode(), b"".join(lines))
+
+
+def content_coding(headers: dict[bytes, bytes]) -> bytes:
+    """The body's content coding, empty when it has none."""
+    coding = headers[b"content-encoding"].strip().lower()
+    return b"" if coding == b"identity" else coding
+
+
+def joined_headers(lines: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """Headers of which some are repeated: lower-case names, the values of one joined by ", "."""
+    values: dict[bytes, list[bytes]] = {}
+    for name, value in lines:
+        values.setdefault(name.lower(), []).append(value)
+    return {name: b", ".join(several) for name, several in values.items()}
