@@ -3,16 +3,13 @@
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import Coroutine
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import httptools
 
 from kenari.core.errors import KenariError
-from kenari.core.ports import Exchange
-from kenari.doors.exchange import Handover, Host, HttpExchange
+from kenari.doors.exchange import Handover, HttpExchange, Owner
 from kenari.doors.limits import (
-    EdgeLimits,
     body_too_large,
     client_address,
     headers_too_large,
@@ -39,24 +36,6 @@ FEW_WAITING = 4
 FEW_BYTES = 64 * 1024
 """Behind the request that is being answered this much may wait while reading goes on; only who reads sees a client go."""
 LINGER_SECONDS = 2.0
-
-
-class Owner(Host, Protocol):
-    """What a connection needs of its edge."""
-
-    limits: EdgeLimits
-
-    def serve(self, exchange: Exchange, /) -> Coroutine[Any, Any, None]:
-        """Answer a whole request."""
-        ...
-
-    def refuse(self, exchange: Exchange, error: KenariError, /) -> None:
-        """Answer what never became one."""
-        ...
-
-    def new_id(self) -> str:
-        """The id of a request."""
-        ...
 
 
 class Connection(asyncio.Protocol):

@@ -2,9 +2,12 @@
 
 import asyncio
 import time
-from typing import NamedTuple, Protocol
+from collections.abc import Coroutine
+from typing import Any, NamedTuple, Protocol
 
-from kenari.core.ports import Watcher
+from kenari.core.errors import KenariError
+from kenari.core.ports import Exchange, Watcher
+from kenari.doors.limits import EdgeLimits
 from kenari.wire.http1 import CHUNK, LAST_CHUNK, status_line
 
 
@@ -45,6 +48,24 @@ class Host(Protocol):
 
     def fault(self, error: BaseException) -> None:
         """An error that a request's task let through."""
+        ...
+
+
+class Owner(Host, Protocol):
+    """What a connection needs of its edge."""
+
+    limits: EdgeLimits
+
+    def serve(self, exchange: Exchange, /) -> Coroutine[Any, Any, None]:
+        """Answer a whole request."""
+        ...
+
+    def refuse(self, exchange: Exchange, error: KenariError, /) -> None:
+        """Answer what never became one."""
+        ...
+
+    def new_id(self) -> str:
+        """The id of a request."""
         ...
 
 
