@@ -178,6 +178,8 @@ def test_a_broken_gateway_fails(kenari: Kenari, name: str) -> None:
     scenario, check, spoil = BROKEN[name]
     with broken_gateway(kenari, spoil) as broken:
         faults = [fault for form in FORMATS for fault in play(broken, BY_ID[scenario], form).faults]
+    if BY_ID[scenario].rests:
+        time.sleep(2.1)  # what it asked for was spoilt: kenari leaves the busy provider alone until then
     assert any(f": {check}: " in fault for fault in faults), faults
 
 

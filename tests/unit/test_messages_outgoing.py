@@ -197,7 +197,7 @@ def test_a_foreign_conversation() -> None:
         {"type": "tool_result", "tool_use_id": "c1", "content": "12:00"},
         {"type": "tool_result", "tool_use_id": "c2", "is_error": True},
     ]
-    assert [message["content"] for message in sent["messages"][3:]] == ["go", "LATE"]
+    assert [message["content"][0]["text"] for message in sent["messages"][3:]] == ["go", "LATE"]
     assert "n" not in sent
     assert sent["max_tokens"] == 8000
 

@@ -154,7 +154,7 @@ def _server(table: Table) -> ServerSettings:
         trusted_proxies=table.networks("trusted_proxies"),
         cors_origins=_origins(table),
         deadline=table.seconds("deadline", 900.0),
-        show_target=cast("Any", table.choice("show_target", ("operator", "everyone", "nobody"), "operator")),
+        show_target=cast("Any", table.choice("show_target", ("operator", "everyone", "nobody"), "nobody")),
         responses_formats=bool(table.flag("responses_formats", False)),
         log="text" if table.choice("log", ("json", "text"), "json") == "text" else "json",
     )

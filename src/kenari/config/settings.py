@@ -30,7 +30,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     trusted_proxies: tuple[Network, ...] = ()
     cors_origins: tuple[str, ...] = ()
     deadline: float = 900.0
-    show_target: Literal["operator", "everyone", "nobody"] = "operator"
+    show_target: Literal["operator", "everyone", "nobody"] = "nobody"
     log: Literal["json", "text"] = "json"
     responses_formats: bool = False
 

@@ -36,16 +36,21 @@ class Result(NamedTuple):
     skipped: str = ""
 
 
+MAX_REST = 10
+"""Seconds; no gateway is waited for longer between two requests."""
+
+
 def play_all(gateway: Gateway, scenarios: Sequence[Scenario], slow: bool) -> list[Result]:
-    """All scenarios in all formats, several at once; those with clients that leave run after the others, alone."""
+    """All scenarios in all formats, several at once; after them, each alone, those with clients that leave and those for
+    which a gateway may set its provider aside."""
     pairs: list[tuple[Scenario, Format]] = [(scenario, form) for scenario in scenarios for form in FORMATS]
 
     def one(pair: tuple[Scenario, Format]) -> Result:
         return play(gateway, pair[0], pair[1], slow)
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        results = list(pool.map(one, [pair for pair in pairs if not pair[0].leavers]))
-    return results + [one(pair) for pair in pairs if pair[0].leavers]
+        results = list(pool.map(one, [pair for pair in pairs if not pair[0].alone]))
+    return results + [one(pair) for pair in pairs if pair[0].alone]
 
 
 def play(gateway: Gateway, scenario: Scenario, form: Format, slow: bool = True) -> Result:
@@ -66,6 +71,8 @@ def play(gateway: Gateway, scenario: Scenario, form: Format, slow: bool = True) 
         except OSError as error:
             faults.append(f"{_how(stream)}: no answer: {error}")
             continue
+        if scenario.rests:
+            _rest(answer)
         words = said(answer)
         for name in checks:
             fault = CHECKS[name](scenario, answer, words)
@@ -74,6 +81,13 @@ def play(gateway: Gateway, scenario: Scenario, form: Format, slow: bool = True) 
                 if name == "answered":  # nothing else can be said of it
                     break
     return Result(scenario, form, tuple(faults))
+
+
+def _rest(answer: Answer) -> None:
+    """Wait as long as the gateway asks: a provider that said 429 may be left alone until then."""
+    wait = answer.headers.get("retry-after", "")
+    if wait.isdigit():
+        time.sleep(min(int(wait), MAX_REST) + 0.1)
 
 
 def _how(stream: bool) -> str:

@@ -40,6 +40,12 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     only_scripted: bool = False
     slow: bool = False
     leavers: int = 0
+    rests: bool = False
+
+    @property
+    def alone(self) -> bool:
+        """Others would feel it: clients that leave, or a provider that is set aside for a while."""
+        return bool(self.leavers) or self.rests
 
     @property
     def streams(self) -> tuple[bool, ...]:

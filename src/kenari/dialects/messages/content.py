@@ -47,11 +47,14 @@ class Writer:
         return [block for part in ordered if (block := self._block(part)) is not None]
 
     def content(self, parts: list[Part]) -> Any:
-        """A message's content: a string where one plain text is all there is, None where there is nothing."""
+        """A message's content, None where there is nothing. A string where one plain text is all there is and no mark can
+        ever stand on it: a conversation's prefix stays the same bytes while marks move on."""
+        return self.blocks(parts) or None if self._marks else self.result(parts)
+
+    def result(self, parts: list[Part]) -> Any:
+        """The same of a tool's result: marks stand on its block, never inside."""
         text = self._plain(parts)
-        if text is not None:
-            return jsonx.quoted_raw(text)
-        return self.blocks(parts) or None
+        return jsonx.quoted_raw(text) if text is not None else self.blocks(parts) or None
 
     def marked(self, out: dict[str, Any], cache: Raw | None) -> dict[str, Any]:
         """The same object with the client's cache mark."""
@@ -97,7 +100,7 @@ class Writer:
 
     def _result(self, part: ResultPart) -> dict[str, Any]:
         out: dict[str, Any] = {"type": "tool_result", "tool_use_id": safe_id(part.call_id)}
-        content = self.content(part.parts)
+        content = self.result(part.parts)
         if content is not None:
             out["content"] = content
         if part.is_error:
