@@ -312,7 +312,8 @@ def test_the_five_tables() -> None:
     )
     assert (outside.documents.ocr, outside.tools.rounds, outside.search.price) == ("eng+ind", 7, 5_000_000)
     shown = show_config(config)
-    assert "secret" not in shown
+    assert "user:secret" not in shown
+    assert "bsa-secret" not in shown
     assert "user:secret" not in repr(config)
     assert "bsa-secret" not in repr(config)
     again = parse_config(tomllib.loads(shown), {}, "x").outside

@@ -15,6 +15,7 @@ def test_a_whole_process_with_routes_and_own_keys(tmp_path: Path) -> None:
     with scripted_provider(plays) as provider:
         config = f"""
 [server]
+show_target = "operator"
 listen = "127.0.0.1:0"
 admin_listen = "127.0.0.1:0"
 [store]

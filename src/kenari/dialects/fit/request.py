@@ -103,6 +103,7 @@ def _passes(request: Request, target: Target) -> bool:
     return (
         request.origin == target.dialect
         and request.format is None
+        and request.cache_key is None
         and not target.profile.system_first_only
         and (request.origin == "messages" or not target.takes_breakpoints())
     )
