@@ -14,6 +14,7 @@ import msgspec
 from kenari.config import Config, ServerSettings
 from kenari.core.currency import currency_digits
 from kenari.core.ids import derive_key
+from kenari.core.own_keys import OwnKeyBook
 from kenari.doors.admin.door import MAX_BODY, AdminDoor
 from kenari.doors.admin.guard import Guard
 from kenari.doors.admin.services import Management
@@ -49,6 +50,7 @@ class AdminParts(msgspec.Struct, frozen=True, kw_only=True):
     gauges: Callable[[], Mapping[str, float]]
     changed: Callable[[], Awaitable[None]] | None = None
     reload: Callable[[], Awaitable[list[tuple[str, str]]]] | None = None
+    own: OwnKeyBook | None = None
     models: Callable[[], int] | None = None
 
 
@@ -99,6 +101,7 @@ class AdminPort:
             models=parts.models or (lambda: len(config.models)),
             zone=ZoneInfo(config.time_zone),
             changed=parts.changed,
+            own=parts.own,
             reload=parts.reload,
         )
         token = admin_token(config.admin_token, parts.folder, secrets.token_bytes(32))

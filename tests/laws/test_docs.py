@@ -122,7 +122,7 @@ def test_each_route_and_metric_of_the_admin_port_is_documented() -> None:
     routes = [f"`{route.method} {PREFIX}{route.path}`" for route in ROUTES]
     assert [route for route in routes if route not in _page("management-api.md")] == []
     families = [family.name for family in Metrics("USD", "0", str).collect()]
-    names = {name if name.endswith(("_seconds", "_info")) else f"{name}_total" for name in families}
+    names = {name if name.endswith(("_seconds", "_info", "_share")) else f"{name}_total" for name in families}
     names |= {f"kenari_{name}" for name in GAUGES}
     assert "kenari_requests_total" in names
     assert [name for name in sorted(names) if f"`{name}`" not in _page("metrics.md")] == []

@@ -21,6 +21,7 @@ from kenari.doors.edge import Edge
 from kenari.doors.limits import EdgeLimits
 from kenari.doors.listeners import listen
 from kenari.keeper.metrics import Metrics
+from kenari.keeper.own_keys import StoredOwnKeys, vault_of
 from kenari.keys.secrets import make_key
 from kenari.ledger.chain import Seals
 from kenari.ledger.lines import bill_of, encode_body
@@ -152,6 +153,10 @@ class Admin:
         return status, error["code"], error["param"], error["message"]
 
 
+OWN = frozenset({"groq"})
+"""The providers that accounts may bring keys for."""
+
+
 @contextlib.asynccontextmanager
 async def admin_port(
     store: Store | None,
@@ -186,6 +191,7 @@ async def admin_port(
         gauges=lambda: {"in_flight": 2.0},
         zone=ZoneInfo(zone),
         reload=reload,
+        own=None if store is None else StoredOwnKeys(store, vault_of(b"root", "", ()), OWN, lambda: NOW, os.urandom),
     )
     guard = Guard(TOKEN, asyncio.get_running_loop().time, sleep, report)
     door = AdminDoor(house, guard, metrics.render, open_metrics)

@@ -591,3 +591,28 @@ def test_many_at_once_lose_no_credit(tmp_path: Path) -> None:
         assert (await admin.ok("GET", f"{ACCOUNTS}/{account}"))["balance"] == "0.50"
 
     play(tmp_path, act)
+
+
+# -- provider keys that accounts bring
+
+
+def test_provider_keys_are_kept_for_an_account_and_never_shown(tmp_path: Path) -> None:
+    secret = "sk-of-the-account-1234"
+
+    async def act(admin: Admin) -> None:
+        account, _, _ = await some_key(admin)
+        place = f"{ACCOUNTS}/{account}/provider-keys"
+        shown = await admin.ok("PUT", f"{place}/groq", {"key": secret})
+        assert (shown["provider"], shown["hint"]) == ("groq", "1234")
+        assert await admin.ok("GET", place) == {"data": [shown]}
+        assert (await admin.refused("PUT", f"{place}/other", {"key": secret}))[:2] == (404, "not_found")
+        assert (await admin.refused("PUT", f"{place}/groq", {"key": "with space"}))[:3] == (400, "bad_request", "key")
+        assert (await admin.refused("PUT", f"{ACCOUNTS}/acc_none/provider-keys/groq", {"key": secret}))[0] == 404
+        log = (await admin.ok("GET", f"{PREFIX}/audit"))["data"]
+        assert secret not in str(log)
+        assert await admin.ok("DELETE", f"{place}/groq") == {"provider": "groq", "deleted": True}
+        assert await admin.ok("GET", place) == {"data": []}
+        assert (await admin.refused("DELETE", f"{place}/groq"))[0] == 404
+
+    play(tmp_path, act)
+    assert not any(secret.encode() in file.read_bytes() for file in tmp_path.iterdir())

@@ -58,6 +58,7 @@ def test_a_request_is_counted_by_what_it_was_and_how_it_ended() -> None:
     assert found["kenari_tokens_total{class=cache_write,model=m}"] == 9
     assert found["kenari_tokens_total{class=output,model=m}"] == 21
     assert found["kenari_charged_total{currency=USD,model=m}"] == 2.5
+    assert found["kenari_cache_hit_share{target=p/x}"] == pytest.approx(15 / 54)  # pyright: ignore[reportUnknownMemberType]
     assert found["kenari_attempts_total{outcome=ok,target=p/x}"] == 3
     assert found["kenari_info{version=1.2.3}"] == 1
 

@@ -70,6 +70,7 @@ class Metrics(Collector):
         self._attempts: dict[tuple[str, str], int] = {}
         self._first: dict[str, _Spread] = {}
         self._durations: dict[str, _Spread] = {}
+        self._prompts: dict[str, tuple[int, int]] = {}  # target: tokens read from its cache, of all tokens of prompts
         self._estimated = 0
         self._registry = CollectorRegistry()
         self._registry.register(self)
@@ -97,6 +98,9 @@ class Metrics(Collector):
             self._attempts[outcome] = self._attempts.get(outcome, 0) + 1
             usage = leg.usage
             self._estimated += usage.estimated
+            if leg.billed and usage.prompt:
+                cached, prompt = self._prompts.get(leg.target, (0, 0))
+                self._prompts[leg.target] = (cached + (usage.cache_read or 0), prompt + usage.prompt)
             if leg.billed and usage.total:
                 for name, number in (
                     ("input", usage.fresh),
@@ -126,6 +130,9 @@ class Metrics(Collector):
         money = {(model, self._currency): units / UNIT for model, units in self._money.items()}
         yield _counter("kenari_charged", "Money charged, in units of the currency.", ["model", "currency"], money)
         yield _counter("kenari_attempts", "Calls of providers.", ["target", "outcome"], self._attempts)
+        share = {(target,): cached / prompt for target, (cached, prompt) in self._prompts.items()}
+        text = "Share of the tokens of prompts that a target read from its cache, since the start."
+        yield _gauge("kenari_cache_hit_share", text, ["target"], share)
         text = "Calls of providers whose tokens were counted here because the provider did not say."
         yield _counter("kenari_estimated_usage", text, [], {(): self._estimated})
         text = "Seconds from a request to its first content."
@@ -145,6 +152,13 @@ def _spread(family: dict[str, _Spread], model: str, buckets: tuple[float, ...], 
         spread = family[model] = _Spread(len(buckets))
     spread.counts[bisect_left(buckets, value)] += 1
     spread.sum += value
+
+
+def _gauge(name: str, text: str, labels: list[str], values: Mapping[tuple[str, ...], float]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for key, value in values.items():
+        family.add_metric(list(key), value)
+    return family
 
 
 def _counter(name: str, text: str, labels: list[str], values: Mapping[tuple[str, ...], float]) -> Metric:

@@ -9,7 +9,7 @@ import msgspec
 
 from kenari.core.errors import KenariError
 from kenari.core.ports import Exchange
-from kenari.doors.admin import accounts, keys, operations, reports
+from kenari.doors.admin import accounts, keys, operations, own_keys, reports
 from kenari.doors.admin.guard import Guard
 from kenari.doors.admin.openapi import document
 from kenari.doors.admin.services import Management
@@ -19,7 +19,7 @@ from kenari.gateway.heads import JSON, error_lines, id_lines
 from kenari.store.records import Conflict, StoreDown, Unknown
 from kenari.wire import jsonx
 
-ROUTES: tuple[Route, ...] = (*accounts.ROUTES, *keys.ROUTES, *reports.ROUTES, *operations.ROUTES)
+ROUTES: tuple[Route, ...] = (*accounts.ROUTES, *keys.ROUTES, *own_keys.ROUTES, *reports.ROUTES, *operations.ROUTES)
 OPENAPI_PATH = PREFIX + "/openapi.json"
 METRICS_PATH = "/metrics"
 MAX_BODY = 1024 * 1024
