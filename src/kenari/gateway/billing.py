@@ -1,6 +1,7 @@
 """What the calls of providers within one request are billed (U5, U6, F7), and their sum, which the client is told (L7)."""
 
 from collections.abc import Iterable
+from functools import reduce
 
 from kenari.core.ports import Leg
 from kenari.core.usage import Usage
@@ -24,21 +25,4 @@ def leg_of(target: str, attempt: Attempt, plain: bool, ms: float, fee: int = 0) 
 def billed_usage(legs: Iterable[Leg]) -> Usage:
     """The tokens of all legs that are billed: what stands in the line, and what the client is told."""
     found = [leg.usage for leg in legs if leg.billed]
-    if not found:
-        return Usage()
-    total = found[0]
-    for usage in found[1:]:
-        total = Usage(
-            fresh=_sum(total.fresh, usage.fresh),
-            cache_read=_sum(total.cache_read, usage.cache_read),
-            cache_write_5m=_sum(total.cache_write_5m, usage.cache_write_5m),
-            cache_write_1h=_sum(total.cache_write_1h, usage.cache_write_1h),
-            output=_sum(total.output, usage.output),
-            reasoning=_sum(total.reasoning, usage.reasoning),
-            estimated=total.estimated or usage.estimated,
-        )
-    return total
-
-
-def _sum(one: int | None, other: int | None) -> int | None:
-    return None if one is None and other is None else (one or 0) + (other or 0)
+    return reduce(Usage.plus, found) if found else Usage()
