@@ -21,9 +21,9 @@ from kenari.core.usage import Usage
 from kenari.keeper import remote
 from kenari.keeper.callers import PackedCallers, UnpackedCallers, key_set, pack, secrets_of, unpack
 from kenari.keeper.channel import Channel
-from kenari.keeper.remote import Link, Push, RemoteBooks, RemoteLimits, RemoteRecords
+from kenari.keeper.remote import Link, RemoteBooks, RemoteLimits, RemoteRecords
 from kenari.keeper.session import Report, Session, Shared
-from kenari.keeper.words import Drain, FromWorker, Note, Ready, Reserve, Settle, Word
+from kenari.keeper.words import Drain, FromWorker, Note, Push, Ready, Reserve, Settle, Word
 from kenari.keys.stored import Secret
 
 CALLER = Caller(
