@@ -437,10 +437,16 @@ def test_an_error_of_the_own_keys_is_the_same_error_in_the_worker(caplog: pytest
 def test_what_is_secret_is_in_no_repr_of_a_word() -> None:
     sealed = Vault(MASTERS).seal("acc_1", "p1", OWN, bytes(12))
     own = own_key_set({("acc_1", "p1"): sealed})
-    secrets = [b"envelopes-key", b"cache-key", b"hmac-key", *MASTERS]
-    setup = Setup(1, b"pickled-config", *secrets[:3], "kn-bootstrap", KeySet(1, []), True, MASTERS, own)
+    secrets = envelopes, cache, hmac = b"envelopes-key", b"cache-key", b"hmac-key"
+    setup = Setup(1, b"pickled-config", envelopes, cache, hmac, "kn-bootstrap", KeySet(1, []), True, MASTERS, own)
     shown = repr([setup, own, PutOwnKey(1, "acc_1", "p1", OWN, "key:k"), Configure(2, b"pickled-config")])
-    for secret in (OWN, "kn-bootstrap", "pickled-config", repr(sealed)[2:-1], *(one.decode() for one in secrets)):
+    for secret in (
+        OWN,
+        "kn-bootstrap",
+        "pickled-config",
+        repr(sealed)[2:-1],
+        *(one.decode() for one in (*secrets, *MASTERS)),
+    ):
         assert secret not in shown, secret
 
 
