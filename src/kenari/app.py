@@ -142,6 +142,9 @@ class Alone:
     def keys_changed(self) -> None:
         """The keys are looked up where they were changed."""
 
+    def own_keys_changed(self) -> None:
+        """These too."""
+
 
 def with_demo(config: Config, base_url: str, name: str) -> Config:
     """The configuration with the real demo model in front of its own models."""

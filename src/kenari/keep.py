@@ -6,7 +6,7 @@ import secrets
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -23,13 +23,14 @@ from kenari.keeper.caller_records import CallerRecords
 from kenari.keeper.key_refresh import KeyRefresh
 from kenari.keeper.ledger_books import BooksSettings, StoreBooks
 from kenari.keeper.metrics import Metrics
-from kenari.keeper.own_keys import StoredOwnKeys, vault_of
+from kenari.keeper.own_keys import StoredOwnKeys, master_keys
 from kenari.keeper.secrets import first_key, root_secret
 from kenari.keeper.session import NodeBooks
 from kenari.keeper.spool import Spool
 from kenari.keys.bootstrap import OPERATOR, BootstrapKeys
 from kenari.keys.place import limits_at
 from kenari.keys.stored import StoredKeys
+from kenari.keys.vault import Vault
 from kenari.ledger.chain import Seals
 from kenari.providers.base import VERSION
 from kenari.store.store import Store, StoreSettings
@@ -38,11 +39,16 @@ SPOOL_FILE = "kenari.spool"
 
 
 class Derived(msgspec.Struct, frozen=True, kw_only=True):
-    """Keys derived from the root secret (F10): for envelopes of proofs, for cache keys, for the HMAC of `kn-` keys."""
+    """Keys derived from the root secret (F10): for envelopes of proofs, for cache keys, for the HMAC of `kn-` keys; and the
+    master keys of callers' own provider keys, none where they may bring none."""
 
     envelopes: bytes
     cache: bytes
     hmac: bytes
+    byok: tuple[bytes, ...] = ()
+
+    def __repr__(self) -> str:
+        return "Derived(...)"
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +79,10 @@ class Serving(Protocol):
         """There is a new snapshot of the keys."""
         ...
 
+    def own_keys_changed(self) -> None:
+        """Callers have other provider keys of their own."""
+        ...
+
 
 class Keep:
     """What a node has once. `serving` is told to it before `start`."""
@@ -94,22 +104,26 @@ class Keep:
         self.books: NodeBooks = self._log if self.ledger is None else self.ledger
         self.limits = limits_at(config.limits_url, node_name(config), loop.time)
         self.derived = Derived(
-            envelopes=derive_key(root, "envelopes"), cache=derive_key(root, "cache keys"), hmac=derive_key(root, "keys")
+            envelopes=derive_key(root, "envelopes"),
+            cache=derive_key(root, "cache keys"),
+            hmac=derive_key(root, "keys"),
+            byok=own_masters(config, root),
         )
         self.keys = StoredKeys(self.derived.hmac, time.time, BootstrapKeys({self.bootstrap: OPERATOR}))
         self._refresh = None if self.store is None else KeyRefresh(self.store, self.keys, self._keys_changed)
         self.records = (
             None if self.store is None else CallerRecords(self.store, config.currency, currency_digits(config.currency))
         )
-        self._own = make_own_keys(config, self.store, root)
+        self.own = make_own_keys(config, self.store, self.derived.byok)
+        """Callers' own provider keys; None where they may bring none."""
         self.kept = Kept(
             books=self.books,
             limits=self.limits,
             keys=self.keys,
             records=self.records,
             derived=self.derived,
-            own=self._own or NoOwnKeys(),
-            own_book=self._own,
+            own=self.own or NoOwnKeys(),
+            own_book=self.own,
         )
         self.follow(config)
         self.admin = AdminPort(
@@ -139,15 +153,15 @@ class Keep:
             await self.ledger.start(patient)
         if self._refresh is not None:
             await self._refresh.start(patient)
-        if self._own is not None:
-            await self._own.start()
+        if self.own is not None:
+            await self.own.start(self._own_keys_changed)
         await self.limits.start()
 
     async def close(self) -> None:
         """Write what is left and part from the store. Nothing may be served any more."""
         self.admin.close()
-        if self._own is not None:
-            self._own.close()
+        if self.own is not None:
+            self.own.close()
         if self._refresh is not None:
             await self._refresh.close()
         await self.limits.close()
@@ -163,6 +177,10 @@ class Keep:
     def _keys_changed(self) -> None:
         if self.serving is not None:
             self.serving.keys_changed()
+
+    def _own_keys_changed(self) -> None:
+        if self.serving is not None:
+            self.serving.own_keys_changed()
 
     async def _reload(self) -> list[tuple[str, str]]:
         """Reload for the management API; its faults."""
@@ -219,12 +237,18 @@ def make_books(config: Config, store: Store, log: LogBooks, folder: Path) -> Sto
     return StoreBooks(store, log, spool, settings, time.time)
 
 
-def make_own_keys(config: Config, store: Store | None, root: bytes) -> StoredOwnKeys | None:
+def own_masters(config: Config, root: bytes) -> tuple[bytes, ...]:
+    """The master keys of callers' own provider keys; none where they may bring none."""
+    if config.store_url == "none:" or not config.byok.providers:
+        return ()
+    return master_keys(root, config.byok.secret, config.byok.old_secrets)
+
+
+def make_own_keys(config: Config, store: Store | None, masters: Sequence[bytes]) -> StoredOwnKeys | None:
     """Callers' own provider keys, where they may bring some. Raises OSError when the library for them is missing."""
-    if store is None or not config.byok.providers:
+    if store is None or not masters:
         return None
-    vault = vault_of(root, config.byok.secret, config.byok.old_secrets)
-    return StoredOwnKeys(store, vault, frozenset(config.byok.providers), time.time, secrets.token_bytes)
+    return StoredOwnKeys(store, Vault(masters), frozenset(config.byok.providers), time.time, secrets.token_bytes)
 
 
 def node_name(config: Config) -> str:

@@ -15,10 +15,10 @@ from kenari.config import Config, ConfigError
 from kenari.config.reload import merge
 from kenari.doors.listeners import SharedAddress
 from kenari.keep import Keep
-from kenari.keeper.callers import UnpackedCallers, key_set
+from kenari.keeper.callers import UnpackedCallers, key_set, own_key_set
 from kenari.keeper.session import Report, Session, Shared
 from kenari.keeper.supervisor import Plan, Supervisor
-from kenari.keeper.words import Configure, KeySet, Setup, Word
+from kenari.keeper.words import Configure, KeySet, OwnKeySet, Setup, Word
 
 _log = logging.getLogger("kenari")
 
@@ -106,7 +106,13 @@ class WorkersNode:
         self._keep, self._check = keep, check
         self._version = 1
         self._lives = 0
-        self._shared = Shared(books=keep.books, limits=keep.limits, records=keep.records, callers=UnpackedCallers())
+        self._shared = Shared(
+            books=keep.books,
+            limits=keep.limits,
+            records=keep.records,
+            callers=UnpackedCallers(),
+            own_book=keep.own,
+        )
         self._address = SharedAddress(config.server.listen)
         self._reload = Reload(config, read, self._use)
         self._supervisor = Supervisor(
@@ -164,11 +170,21 @@ class WorkersNode:
         """Tell every worker the keys."""
         self._supervisor.tell(self._keys())
 
+    def own_keys_changed(self) -> None:
+        """Tell every worker what callers have brought."""
+        own = self._own_keys()
+        if own is not None:
+            self._supervisor.tell(own)
+
     # --
 
     def _keys(self) -> KeySet:
         keys = self._keep.keys
         return key_set(keys.sequence, keys.secrets)
+
+    def _own_keys(self) -> OwnKeySet | None:
+        own = self._keep.own
+        return None if own is None else own_key_set(own.sealed)
 
     def _session(self, say: Callable[[Word], None], report: Callable[[Report], None]) -> Session:
         self._lives += 1
@@ -185,6 +201,8 @@ class WorkersNode:
             self._keep.bootstrap,
             self._keys(),
             self._keep.records is not None,
+            derived.byok,
+            self._own_keys(),
         )
 
     async def _use(self, config: Config) -> None:
@@ -198,7 +216,8 @@ class WorkersNode:
 def packed(config: Config) -> bytes:
     """A configuration on its way to a worker, over a socket pair that only the two can reach; without what only the
     keeper needs."""
-    return pickle.dumps(msgspec.structs.replace(config, bootstrap_key="", admin_token="", secret=""))
+    byok = msgspec.structs.replace(config.byok, secret="", old_secrets=())
+    return pickle.dumps(msgspec.structs.replace(config, bootstrap_key="", admin_token="", secret="", byok=byok))
 
 
 def unpacked(data: bytes) -> Config:

@@ -12,14 +12,17 @@ import time
 from collections.abc import Sequence
 
 from kenari.app import LOOP, Server, settle_memory
+from kenari.core.own_keys import NoOwnKeys
 from kenari.core.ports import Books
 from kenari.keep import Derived, Kept
 from kenari.keeper.books import LogBooks
-from kenari.keeper.callers import PackedCallers, secrets_of
-from kenari.keeper.remote import Link, Push, RemoteBooks, RemoteLimits, RemoteRecords
-from kenari.keeper.words import Applied, Configure, Drain, End, KeySet, Leaving, Ready, Setup
+from kenari.keeper.callers import PackedCallers, sealed_of, secrets_of
+from kenari.keeper.own_keys import SealedOwnKeys
+from kenari.keeper.remote import Link, RemoteBooks, RemoteLimits, RemoteOwnKeys, RemoteRecords
+from kenari.keeper.words import Applied, Configure, Drain, End, KeySet, Leaving, OwnKeySet, Push, Ready, Setup
 from kenari.keys.bootstrap import OPERATOR, BootstrapKeys
 from kenari.keys.stored import StoredKeys
+from kenari.keys.vault import Vault
 from kenari.node import Signals, unpacked
 
 _log = logging.getLogger("kenari.worker")
@@ -34,6 +37,8 @@ class Worker:
         self._sockets = sockets
         self._setup: asyncio.Future[Setup] = self._loop.create_future()
         self._keys: StoredKeys | None = None
+        self._own: SealedOwnKeys | None = None
+        self._newest_own: OwnKeySet | None = None
         self._server: Server | None = None
         self._version, self._config, self._newest_keys = 0, b"", KeySet(-1, [])
         self._ready = False
@@ -73,25 +78,34 @@ class Worker:
         """What the node has once, through the keeper's ports."""
         self._keys = StoredKeys(setup.hmac, time.time, BootstrapKeys({setup.bootstrap: OPERATOR}))
         self._keys.replace(self._newest_keys.sequence, secrets_of(self._newest_keys))
+        if self._newest_own is not None:
+            self._own = SealedOwnKeys(Vault(setup.byok))
+            self._own.sealed = sealed_of(self._newest_own)
         callers = PackedCallers()
         return Kept(
             books=RemoteBooks(self.link, callers, orphaned),
             limits=RemoteLimits(self.link, callers),
             keys=self._keys,
             records=RemoteRecords(self.link, callers) if setup.stored else None,
-            derived=Derived(envelopes=setup.envelopes, cache=setup.cache, hmac=setup.hmac),
+            derived=Derived(envelopes=setup.envelopes, cache=setup.cache, hmac=setup.hmac, byok=setup.byok),
+            own=self._own or NoOwnKeys(),
+            own_book=None if self._own is None else RemoteOwnKeys(self.link),
         )
 
     def _pushed(self, word: Push) -> None:
         match word:
             case Setup():
                 self._version, self._config = word.version, word.config
-                self._newest_keys = word.keys
+                self._newest_keys, self._newest_own = word.keys, word.own
                 self._setup.set_result(word)
             case KeySet():
                 self._newest_keys = word
                 if self._keys is not None:
                     self._keys.replace(word.sequence, secrets_of(word))
+            case OwnKeySet():
+                self._newest_own = word
+                if self._own is not None:
+                    self._own.sealed = sealed_of(word)
             case Configure():
                 self._configure(word)
             case Drain():

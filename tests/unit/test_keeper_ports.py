@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import ipaddress
+import itertools
+import logging
 import socket
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any
@@ -14,17 +16,44 @@ import uvloop
 from kenari.config.table import Secret as SecretText
 from kenari.core.caller import Budget, Caller, Rates, Scope
 from kenari.core.errors import KenariError
+from kenari.core.own_keys import OwnKeyShown
 from kenari.core.ports import Admission, Hold, Leg, LimitReached, Line, Rate, Repeat, Reservation
 from kenari.core.price import Price
 from kenari.core.request import Notice
 from kenari.core.usage import Usage
 from kenari.keeper import remote
-from kenari.keeper.callers import PackedCallers, UnpackedCallers, key_set, pack, secrets_of, unpack
+from kenari.keeper.callers import (
+    PackedCallers,
+    UnpackedCallers,
+    key_set,
+    own_key_set,
+    pack,
+    sealed_of,
+    secrets_of,
+    unpack,
+)
 from kenari.keeper.channel import Channel
-from kenari.keeper.remote import Link, Push, RemoteBooks, RemoteLimits, RemoteRecords
+from kenari.keeper.own_keys import SealedOwnKeys, StoredOwnKeys
+from kenari.keeper.remote import Link, RemoteBooks, RemoteLimits, RemoteOwnKeys, RemoteRecords
 from kenari.keeper.session import Report, Session, Shared
-from kenari.keeper.words import Drain, FromWorker, Note, Ready, Reserve, Settle, Word
+from kenari.keeper.words import (
+    Configure,
+    Drain,
+    FromWorker,
+    KeySet,
+    Note,
+    OwnKeySet,
+    Push,
+    PutOwnKey,
+    Ready,
+    Reserve,
+    Settle,
+    Setup,
+    Word,
+)
 from kenari.keys.stored import Secret
+from kenari.keys.vault import Vault
+from kenari.store.records import ProviderKeyRow, StoreDown
 
 CALLER = Caller(
     account="acc_1",
@@ -42,6 +71,8 @@ CALLER = Caller(
     expires_at=1.5,
 )
 PRICE = Price(version="v1", input=1, output=2, cache_read=3, cache_write=4, cache_write_1h=5)
+OWN = "sk-proj-my-own-secret-key-1234"
+MASTERS = (b"m" * 32, b"o" * 32)
 RESERVATION = Reservation(
     id="r1", caller=CALLER, model="m", amount=100, least=10, price=PRICE, repeat=Repeat(b"k", b"b")
 )
@@ -122,6 +153,44 @@ class FakeRecords:
         return f"{caller.account} {request_id}".encode() if request_id == "r1" else None
 
 
+class FakeKeyStore:
+    """Provider keys in memory. `error` is what it answers with."""
+
+    def __init__(self) -> None:
+        self.rows: dict[tuple[str, str], ProviderKeyRow] = {}
+        self.changes = 0
+        self.actors: list[str] = []
+        self.error: Exception | None = None
+
+    async def put_provider_key(self, row: ProviderKeyRow, *, actor: str) -> None:
+        self._ask(actor)
+        self.rows[row.account, row.provider] = row
+        self.changes += 1
+
+    async def drop_provider_key(self, account: str, provider: str, *, actor: str) -> bool:
+        self._ask(actor)
+        self.changes += 1
+        return self.rows.pop((account, provider), None) is not None
+
+    async def provider_keys(self, account: str = "") -> list[ProviderKeyRow]:
+        self._ask()
+        return [row for row in self.rows.values() if account in ("", row.account)]
+
+    async def sequence(self) -> int:
+        return self.changes
+
+    async def rewrap_provider_keys(self, rewrap: Callable[[ProviderKeyRow], ProviderKeyRow], *, actor: str) -> int:
+        self._ask(actor)
+        self.rows = {name: rewrap(row) for name, row in self.rows.items()}
+        return len(self.rows)
+
+    def _ask(self, actor: str = "") -> None:
+        if self.error is not None:
+            raise self.error
+        if actor:
+            self.actors.append(actor)
+
+
 class Pair:
     """A worker's end and its session in the keeper."""
 
@@ -129,14 +198,36 @@ class Pair:
         self.books, self.limits, self.orphaned = FakeBooks(), FakeLimits(), FakeBooks()
         self.pushed: list[Push] = []
         self.reports: list[Report] = []
-        self.link = Link(self.pushed.append)
+        self.link = Link(self._pushed)
         self.keeper: Channel[FromWorker] = Channel(FromWorker, self._hear)
-        shared = Shared(books=self.books, limits=self.limits, records=FakeRecords(), callers=UnpackedCallers())
+        self.key_store = FakeKeyStore()
+        nonces = (number.to_bytes(12) for number in itertools.count())
+        self.stored = StoredOwnKeys(
+            self.key_store, Vault(MASTERS), frozenset(("p1", "p2")), lambda: 5.0, lambda size: next(nonces)
+        )
+        shared = Shared(
+            books=self.books,
+            limits=self.limits,
+            records=FakeRecords(),
+            callers=UnpackedCallers(),
+            own_book=self.stored,
+        )
         self.session = Session("worker-1", shared, self.keeper.say, self.reports.append)
         callers = PackedCallers()
         self.remote = RemoteBooks(self.link, callers, self.orphaned)
         self.remote_limits = RemoteLimits(self.link, callers)
         self.records = RemoteRecords(self.link, callers)
+        self.book = RemoteOwnKeys(self.link)
+        self.own = SealedOwnKeys(Vault(MASTERS))
+
+    async def follow_own_keys(self) -> None:
+        """From now on the keeper tells the worker what callers have brought, as a node does."""
+        await self.stored.start(lambda: self.keeper.say(own_key_set(self.stored.sealed)))
+
+    def _pushed(self, word: Push) -> None:
+        self.pushed.append(word)
+        if isinstance(word, OwnKeySet):
+            self.own.sealed = sealed_of(word)
 
     def _hear(self, word: FromWorker) -> None:
         self.session.hear(word)
@@ -166,6 +257,7 @@ async def connected() -> AsyncGenerator[Pair]:
     try:
         yield pair
     finally:
+        pair.stored.close()
         pair.link.channel.close()
         pair.keeper.close()
         await asyncio.gather(pair.link.channel.closed, pair.keeper.closed)
@@ -271,6 +363,91 @@ def test_what_callers_read_of_themselves_comes_from_the_keeper() -> None:
         assert (told.value.status, told.value.retry_after) == (503, 2)
 
     run(main)
+
+
+def test_own_keys_are_kept_by_the_keeper_and_found_in_the_worker() -> None:
+    """A change is there before its answer, so that who has stored a key can use it."""
+
+    async def main(pair: Pair) -> None:
+        await pair.follow_own_keys()
+        shown = await pair.book.put("acc_1", "p1", OWN, actor="key:k1")
+        assert shown == OwnKeyShown("p1", "1234", 5.0)
+        assert pair.own.find("acc_1", "p1") == OWN
+        assert (pair.own.find("acc_2", "p1"), pair.own.find("acc_1", "p2")) == (None, None)
+        await pair.book.put("acc_2", "p2", OWN + "5", actor="key:k2")
+        assert await pair.book.shown("acc_1") == [shown]
+        assert await pair.book.shown("acc_3") == []
+        await pair.book.put("acc_1", "p1", "another-key-of-mine", actor="key:k1")
+        assert pair.own.find("acc_1", "p1") == "another-key-of-mine"
+        assert await pair.book.drop("acc_1", "p1", actor="key:k3") is True
+        assert (pair.own.find("acc_1", "p1"), pair.own.find("acc_2", "p2")) == (None, OWN + "5")
+        assert await pair.book.drop("acc_1", "p1", actor="key:k3") is False
+        assert pair.key_store.actors == ["key:k1", "key:k2", "key:k1", "key:k3", "key:k3"]
+        assert len(pair.pushed) == 4  # what changes nothing is not told
+
+    run(main)
+
+
+def test_own_keys_that_change_elsewhere_are_told_within_two_seconds() -> None:
+    async def main(pair: Pair) -> None:
+        elsewhere = StoredOwnKeys(pair.key_store, Vault(MASTERS), frozenset(("p1",)), lambda: 6.0, bytes)
+        await elsewhere.put("acc_1", "p1", OWN, actor="other node")
+        await pair.follow_own_keys()
+        await until(lambda: pair.own.find("acc_1", "p1") == OWN)
+        await elsewhere.drop("acc_1", "p1", actor="other node")
+        async with asyncio.timeout(2):
+            await until(lambda: pair.own.find("acc_1", "p1") is None)
+        pair.key_store.changes += 1  # of an account or of a `kn-` key
+        told = len(pair.pushed)
+        await asyncio.sleep(1.2)
+        assert len(pair.pushed) == told
+
+    run(main)
+
+
+def test_an_error_of_the_own_keys_is_the_same_error_in_the_worker(caplog: pytest.LogCaptureFixture) -> None:
+    async def main(pair: Pair) -> None:
+        with pytest.raises(KenariError) as told:
+            await pair.book.put("acc_1", "p1", f"{OWN} x", actor="a")
+        assert (told.value.code, told.value.param) == ("bad_request", "key")
+        with pytest.raises(KenariError, match="possible are: p1, p2") as told:
+            await pair.book.put("acc_1", "p9", OWN, actor="a")
+        assert told.value.code == "not_found"
+        pair.key_store.error = StoreDown("connection lost to db.example")
+        for asked in (
+            pair.book.shown("acc_1"),
+            pair.book.put("acc_1", "p1", OWN, actor="a"),
+            pair.book.drop("acc_1", "p1", actor="a"),
+        ):
+            with pytest.raises(KenariError, match="the store cannot be reached now") as told:
+                await asked
+            assert (told.value.code, told.value.status, told.value.retry_after) == ("upstream_unavailable", 503, 2.0)
+        pair.key_store.error = RuntimeError(OWN)
+        with pytest.raises(KenariError, match="something went wrong") as told:
+            await pair.book.put("acc_1", "p1", OWN, actor="a")
+        assert told.value.code == "internal_error"
+        assert pair.own.find("acc_1", "p1") is None
+
+    with caplog.at_level(logging.DEBUG):
+        run(main)
+    assert "PutOwnKey failed with RuntimeError" in caplog.text
+    assert OWN not in caplog.text
+
+
+def test_what_is_secret_is_in_no_repr_of_a_word() -> None:
+    sealed = Vault(MASTERS).seal("acc_1", "p1", OWN, bytes(12))
+    own = own_key_set({("acc_1", "p1"): sealed})
+    secrets = envelopes, cache, hmac = b"envelopes-key", b"cache-key", b"hmac-key"
+    setup = Setup(1, b"pickled-config", envelopes, cache, hmac, "kn-bootstrap", KeySet(1, []), True, MASTERS, own)
+    shown = repr([setup, own, PutOwnKey(1, "acc_1", "p1", OWN, "key:k"), Configure(2, b"pickled-config")])
+    for secret in (
+        OWN,
+        "kn-bootstrap",
+        "pickled-config",
+        repr(sealed)[2:-1],
+        *(one.decode() for one in (*secrets, *MASTERS)),
+    ):
+        assert secret not in shown, secret
 
 
 def test_a_worker_that_dies_leaves_nothing_open() -> None:

@@ -31,14 +31,15 @@ class NoOwnKeys:
 
 
 class OwnKeyBook(Protocol):
-    """Where they are kept (keeper.own_keys.StoredOwnKeys)."""
+    """Where they are kept (keeper.own_keys.StoredOwnKeys; in a worker keeper.remote.RemoteOwnKeys). All raise the 503 when it
+    cannot be reached."""
 
     def shown(self, account: str) -> Awaitable[list[OwnKeyShown]]:
         """What an account has brought."""
         ...
 
     def put(self, account: str, provider: str, secret: str, *, actor: str) -> Awaitable[OwnKeyShown]:
-        """Keep a key."""
+        """Keep a key. Raises the 400 that names what is wrong, 404 for a provider that takes none."""
         ...
 
     def drop(self, account: str, provider: str, *, actor: str) -> Awaitable[bool]:

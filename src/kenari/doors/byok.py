@@ -7,7 +7,6 @@ from kenari.core.own_keys import OwnKeyBook, OwnKeyShown
 from kenari.core.ports import Exchange, Keys
 from kenari.gateway.heads import JSON, id_lines
 from kenari.keys.identify import identify
-from kenari.store.records import StoreDown
 from kenari.wire import jsonx
 
 BYOK_PATH = "/v1/byok"
@@ -24,11 +23,7 @@ class ByokDoor:
         """Answer one request. Raises KenariError."""
         caller = identify(self._keys, exchange.headers)
         provider = path[len(BYOK_PATH) :].removeprefix("/")
-        try:
-            body = await self._act(exchange, caller.account, provider, f"key:{caller.key}")
-        except StoreDown:
-            words = "the store cannot be reached now. wait and send the request again"
-            raise KenariError("upstream_unavailable", words, retry_after=2.0) from None
+        body = await self._act(exchange, caller.account, provider, f"key:{caller.key}")
         lines = id_lines(exchange.id) + JSON + b"cache-control: no-store\r\n"
         exchange.answer(200, lines, jsonx.encode(body))
 

@@ -1,13 +1,13 @@
 """Callers on their way between processes. Both ends keep what they have seen: a caller is the same for many requests."""
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, get_type_hints
 
 import msgspec
 
 from kenari.core.caller import Caller, Scope
-from kenari.keeper.words import KeySet, KnownSecret
+from kenari.keeper.words import KeySet, KnownSecret, OwnKeySet, SealedKey
 from kenari.keys.stored import Secret
 
 MOST = 10_000
@@ -42,6 +42,16 @@ def secrets_of(word: KeySet) -> list[Secret]:
     """The secrets of `key_set`; those of one caller share it."""
     callers = UnpackedCallers()
     return [Secret(one.digest, callers.unpack(one.caller), one.expires_at) for one in word.secrets]
+
+
+def own_key_set(sealed: Mapping[tuple[str, str], bytes]) -> OwnKeySet:
+    """Callers' own provider keys on their way to the workers."""
+    return OwnKeySet([SealedKey(account, provider, one) for (account, provider), one in sealed.items()])
+
+
+def sealed_of(word: OwnKeySet) -> dict[tuple[str, str], bytes]:
+    """The keys of `own_key_set`."""
+    return {(one.account, one.provider): one.sealed for one in word.keys}
 
 
 class PackedCallers:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -46,17 +46,46 @@ class ProviderKeyStore(Protocol):
         ...
 
 
-def vault_of(root: bytes, secret: str, old_secrets: Sequence[str]) -> Vault:
-    """The vault of a node: it seals under the configured secret, else under the root of all (F10), and opens what was
-    sealed under either or under the secrets of before. Raises OSError when the library is not installed."""
+def master_keys(root: bytes, secret: str, old_secrets: Sequence[str]) -> tuple[bytes, ...]:
+    """The master keys of a node: the first, of the configured secret or else of the root of all (F10), seals; what was
+    sealed under the others opens too."""
     given = [one.encode("utf-8", "surrogateescape") for one in (secret, *old_secrets) if one]
     order = [*given, root] if secret else [root, *given]
-    return Vault([derive_key(one, "byok") for one in order])
+    return tuple(derive_key(one, "byok") for one in order)
+
+
+def vault_of(root: bytes, secret: str, old_secrets: Sequence[str]) -> Vault:
+    """The vault of a node. Raises OSError when the library is not installed."""
+    return Vault(master_keys(root, secret, old_secrets))
+
+
+class SealedOwnKeys:
+    """The keys of all accounts in memory, as `core.own_keys.OwnKeys`: sealed, and opened for the call that needs one."""
+
+    def __init__(self, vault: Vault) -> None:
+        self._vault = vault
+        self.sealed: Mapping[tuple[str, str], bytes] = {}
+        """By account and provider. What changes is put in its place whole."""
+
+    def __repr__(self) -> str:
+        return f"SealedOwnKeys({len(self.sealed)} keys)"
+
+    def find(self, account: str, provider: str) -> str | None:
+        """The account's key for a provider, opened; None when it has none that can be opened."""
+        sealed = self.sealed.get((account, provider))
+        if sealed is None:
+            return None
+        try:
+            return self._vault.open(account, provider, sealed)
+        except Unreadable as error:
+            _log.error("%s", error)
+            return None
 
 
 class StoredOwnKeys:
-    """The keys of all accounts. `providers` are those that callers may bring keys for; `now` is Unix time; `entropy` gives
-    random bytes. `start` reads them and follows the changes of other processes, until `close`."""
+    """The keys of all accounts, as `core.own_keys.OwnKeys` and `OwnKeyBook`. `providers` are those that callers may bring
+    keys for; `now` is Unix time; `entropy` gives random bytes. `start` reads them and follows the changes of other
+    processes, until `close`."""
 
     def __init__(
         self,
@@ -68,15 +97,22 @@ class StoredOwnKeys:
     ) -> None:
         self._store, self._vault, self._providers = store, vault, providers
         self._now, self._entropy = now, entropy
-        self._sealed: dict[tuple[str, str], bytes] = {}
+        self._known = SealedOwnKeys(vault)
+        self._changed: Callable[[], None] = lambda: None
         self._sequence = -1
         self._following: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
-        return f"StoredOwnKeys({len(self._sealed)} keys)"
+        return f"StoredOwnKeys({len(self._known.sealed)} keys)"
 
-    async def start(self) -> None:
-        """Read the keys, and from now on whatever changes of them anywhere."""
+    @property
+    def sealed(self) -> Mapping[tuple[str, str], bytes]:
+        """All that are known, sealed, by account and provider."""
+        return self._known.sealed
+
+    async def start(self, changed: Callable[[], None] = lambda: None) -> None:
+        """Read the keys, and from now on whatever changes of them anywhere. `changed` hears when `sealed` is another."""
+        self._changed = changed
         await self._look()
         self._following = asyncio.get_running_loop().create_task(self._follow())
 
@@ -100,39 +136,35 @@ class StoredOwnKeys:
     async def refresh(self) -> None:
         """Read them anew. Raises StoreDown."""
         rows = await self._store.provider_keys()
-        self._sealed = {(row.account, row.provider): row.sealed for row in rows}
+        self._replace({(row.account, row.provider): row.sealed for row in rows})
 
     def find(self, account: str, provider: str) -> str | None:
         """The account's key for a provider, opened; None when it has none that can be opened."""
-        sealed = self._sealed.get((account, provider))
-        if sealed is None:
-            return None
-        try:
-            return self._vault.open(account, provider, sealed)
-        except Unreadable as error:
-            _log.error("%s", error)
-            return None
+        return self._known.find(account, provider)
 
     async def shown(self, account: str) -> list[OwnKeyShown]:
-        """What an account has brought."""
-        rows = await self._store.provider_keys(account)
+        """What an account has brought. Raises the 503 when the store cannot be reached."""
+        with _reached():
+            rows = await self._store.provider_keys(account)
         return [OwnKeyShown(row.provider, row.hint, row.created_at) for row in rows]
 
     async def put(self, account: str, provider: str, secret: str, *, actor: str) -> OwnKeyShown:
-        """Keep a key. Raises the 400 that names what is wrong, 404 for a provider that takes none."""
+        """Keep a key. Raises the 400 that names what is wrong, 404 for a provider that takes none, the 503."""
         self._check(provider)
         if not secret or len(secret) > MAX_KEY or not secret.isascii() or not secret.isprintable() or " " in secret:
             raise bad_request("key must be the provider's key: printable ASCII without spaces", "key")
         sealed = self._vault.seal(account, provider, secret, self._entropy(NONCE))
         row = ProviderKeyRow(account, provider, sealed, hint_of(secret), self._now())
-        await self._store.put_provider_key(row, actor=actor)
-        self._sealed[account, provider] = sealed
+        with _reached():
+            await self._store.put_provider_key(row, actor=actor)
+        self._replace({**self._known.sealed, (account, provider): sealed})
         return OwnKeyShown(row.provider, row.hint, row.created_at)
 
     async def drop(self, account: str, provider: str, *, actor: str) -> bool:
-        """Forget a key; False when there was none."""
-        dropped = await self._store.drop_provider_key(account, provider, actor=actor)
-        self._sealed.pop((account, provider), None)
+        """Forget a key; False when there was none. Raises the 503."""
+        with _reached():
+            dropped = await self._store.drop_provider_key(account, provider, actor=actor)
+        self._replace({name: sealed for name, sealed in self._known.sealed.items() if name != (account, provider)})
         return dropped
 
     async def rotate(self, *, actor: str) -> int:
@@ -148,7 +180,22 @@ class StoredOwnKeys:
         await self.refresh()
         return count
 
+    def _replace(self, sealed: Mapping[tuple[str, str], bytes]) -> None:
+        if sealed != self._known.sealed:
+            self._known.sealed = sealed
+            self._changed()
+
     def _check(self, provider: str) -> None:
         if provider not in self._providers:
             known = ", ".join(sorted(self._providers)) or "none"
             raise KenariError("not_found", f"no own key can be used for {provider[:80]!r}. possible are: {known}")
+
+
+@contextlib.contextmanager
+def _reached() -> Generator[None]:
+    """A store that cannot be reached is the caller's 503."""
+    try:
+        yield
+    except StoreDown:
+        words = "the store cannot be reached now. wait and send the request again"
+        raise KenariError("upstream_unavailable", words, retry_after=2.0) from None

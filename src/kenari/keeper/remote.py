@@ -5,29 +5,32 @@ No request waits for the keeper longer than `PATIENCE`; without a keeper nothing
 
 import asyncio
 from collections.abc import Callable
-from typing import Literal, TypeAlias, TypeVar
+from typing import Literal, TypeVar
 
 from kenari.core.caller import Caller
 from kenari.core.errors import KenariError
+from kenari.core.own_keys import OwnKeyShown
 from kenari.core.ports import Admission, Books, Hold, LimitReached, Line, Reservation
 from kenari.keeper.callers import PackedCallers
 from kenari.keeper.channel import Channel
 from kenari.keeper.words import (
     Admit,
     Admitted,
-    Configure,
-    Drain,
-    End,
+    Answer,
+    DropOwnKey,
     Found,
     Held,
-    KeySet,
     Look,
     Note,
+    OwnKeyDropped,
+    OwnKeysShown,
+    Push,
+    PutOwnKey,
     Refused,
     Release,
     Reserve,
     Settle,
-    Setup,
+    ShowOwnKeys,
     ToWorker,
     Word,
 )
@@ -36,9 +39,7 @@ PATIENCE = 5.0
 """Seconds. The store may take 2 of them before it is called down, and then answers."""
 SWEEP_SECONDS = 0.5
 
-Push: TypeAlias = Setup | Configure | KeySet | Drain | End
-Answer: TypeAlias = Held | Admitted | Found
-Asked = TypeVar("Asked", Held, Admitted, Found)
+Asked = TypeVar("Asked", Held, Admitted, Found, OwnKeysShown, OwnKeyDropped)
 
 
 class Link:
@@ -80,7 +81,7 @@ class Link:
         return answer
 
     def _hear(self, word: ToWorker) -> None:
-        if isinstance(word, Held | Admitted | Found):
+        if isinstance(word, Answer):
             future = self._take(word.number)
             if future is not None:
                 future.set_result(word)
@@ -200,6 +201,26 @@ class RemoteRecords:
     ) -> bytes | None:
         packed = self._callers.pack(caller)
         return (await self._link.ask(lambda number: Look(number, what, packed, request), Found)).body
+
+
+class RemoteOwnKeys:
+    """`core.own_keys.OwnKeyBook` of the keeper. What it changes is pushed to every worker, to this one before the answer."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    async def shown(self, account: str) -> list[OwnKeyShown]:
+        """What an account has brought."""
+        return (await self._link.ask(lambda number: ShowOwnKeys(number, account), OwnKeysShown)).keys
+
+    async def put(self, account: str, provider: str, secret: str, *, actor: str) -> OwnKeyShown:
+        """Keep a key."""
+        put = await self._link.ask(lambda number: PutOwnKey(number, account, provider, secret, actor), OwnKeysShown)
+        return put.keys[0]
+
+    async def drop(self, account: str, provider: str, *, actor: str) -> bool:
+        """Forget a key; False when there was none."""
+        return (await self._link.ask(lambda number: DropOwnKey(number, account, provider, actor), OwnKeyDropped)).there
 
 
 def error_of(word: Refused) -> KenariError:

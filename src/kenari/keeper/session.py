@@ -12,23 +12,30 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 
 from kenari.core.errors import KenariError
+from kenari.core.own_keys import OwnKeyBook
 from kenari.core.ports import Admission, Books, Hold, LimitReached, Limits, Line, Records, Reservation
 from kenari.keeper.callers import UnpackedCallers
 from kenari.keeper.words import (
     Admit,
     Admitted,
     Applied,
+    DropOwnKey,
     Found,
     FromWorker,
     Held,
     Leaving,
     Look,
     Note,
+    OwnKeyDropped,
+    OwnKeyQuestion,
+    OwnKeysShown,
+    PutOwnKey,
     Ready,
     Refused,
     Release,
     Reserve,
     Settle,
+    ShowOwnKeys,
     Word,
 )
 
@@ -58,6 +65,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits
     records: Records | None
     callers: UnpackedCallers
+    own_book: OwnKeyBook | None = None
 
 
 class Session:
@@ -69,7 +77,7 @@ class Session:
     ) -> None:
         self._owner = owner
         self._books, self._limits, self._records = shared.books, shared.limits, shared.records
-        self._callers = shared.callers
+        self._callers, self._own_book = shared.callers, shared.own_book
         self._say, self._report = say, report
         self._open: dict[str, Hold] = {}
         self._admitted: dict[str, tuple[Admission, int]] = {}
@@ -100,7 +108,9 @@ class Session:
             case Release():
                 self._release(word.id, word.tokens)
             case Look():
-                self._begin(self._look(word))
+                self._begin(self._answer(word.number, word.what, self._look(word)))
+            case ShowOwnKeys() | PutOwnKey() | DropOwnKey():
+                self._begin(self._answer(word.number, type(word).__name__, self._own(word)))
             case Ready() | Applied() | Leaving():
                 self._report(word)
 
@@ -166,22 +176,36 @@ class Session:
         self._open.clear()
         self._books.abandon(self._owner)
 
-    async def _look(self, word: Look) -> None:
+    async def _answer(self, number: int, what: str, work: Awaitable[Word]) -> None:
+        try:
+            word = await work
+        except KenariError as error:
+            self._say(_refused(number, error))
+        except Exception as fault:  # noqa: BLE001 - as above
+            self._say(_refused(number, _internal(what, fault)))
+        else:
+            self._say(word)
+
+    async def _look(self, word: Look) -> Word:
         caller = self._callers.unpack(word.caller)
         records = self._records
-        try:
-            if records is None:  # the worker was told so, and does not ask
-                raise TypeError
-            if word.what == "generation":
-                body = await records.generation(caller, word.request)
-            else:
-                body = await (records.key(caller) if word.what == "key" else records.credits(caller))
-        except KenariError as error:
-            self._say(_refused(word.number, error))
-        except Exception as fault:  # noqa: BLE001 - as above
-            self._say(_refused(word.number, _internal(word.what, fault)))
-        else:
-            self._say(Found(word.number, body))
+        if records is None:  # the worker was told so, and does not ask
+            raise TypeError
+        if word.what == "generation":
+            return Found(word.number, await records.generation(caller, word.request))
+        return Found(word.number, await (records.key(caller) if word.what == "key" else records.credits(caller)))
+
+    async def _own(self, word: OwnKeyQuestion) -> Word:
+        book = self._own_book
+        if book is None:  # as above
+            raise TypeError
+        if isinstance(word, ShowOwnKeys):
+            return OwnKeysShown(word.number, await book.shown(word.account))
+        if isinstance(word, PutOwnKey):
+            return OwnKeysShown(
+                word.number, [await book.put(word.account, word.provider, word.secret, actor=word.actor)]
+            )
+        return OwnKeyDropped(word.number, await book.drop(word.account, word.provider, actor=word.actor))
 
     async def _admit(self, word: Admit) -> None:
         caller = self._callers.unpack(word.caller)

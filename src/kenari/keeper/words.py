@@ -8,12 +8,20 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from kenari.core.own_keys import OwnKeyShown
 from kenari.core.ports import Line, Rate, Repeat
 from kenari.core.price import Price
 
 
 class Word(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """Something that is said. `number` ties an answer to its question."""
+
+
+class Secretive(Word, frozen=True):
+    """A word that holds something secret: its repr shows none of it."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(...)"
 
 
 # -- what a worker says
@@ -88,6 +96,33 @@ class Look(Word, frozen=True):
     request: str
 
 
+class ShowOwnKeys(Word, frozen=True):
+    """`OwnKeyBook.shown`: answered by OwnKeysShown or Refused."""
+
+    number: int
+    account: str
+
+
+class PutOwnKey(Secretive, frozen=True):
+    """`OwnKeyBook.put`: answered by OwnKeysShown with this one, or Refused. `secret` crosses as its owner sent it: the keeper
+    seals it."""
+
+    number: int
+    account: str
+    provider: str
+    secret: str
+    actor: str
+
+
+class DropOwnKey(Word, frozen=True):
+    """`OwnKeyBook.drop`: answered by OwnKeyDropped or Refused."""
+
+    number: int
+    account: str
+    provider: str
+    actor: str
+
+
 # -- what the keeper says
 
 
@@ -106,10 +141,25 @@ class KeySet(Word, frozen=True):
     secrets: list[KnownSecret]
 
 
-class Setup(Word, frozen=True):
+class SealedKey(msgspec.Struct, frozen=True, array_like=True):
+    """A caller's own provider key, sealed as in the store."""
+
+    account: str
+    provider: str
+    sealed: bytes
+
+
+class OwnKeySet(Secretive, frozen=True):
+    """From now on callers have brought exactly these keys."""
+
+    keys: list[SealedKey]
+
+
+class Setup(Secretive, frozen=True):
     """The first word: all that a worker needs to serve. `envelopes`, `cache` and `hmac` (of keys' secrets) are derived from
     the root secret, which stays with the keeper. `bootstrap` is the bootstrap key; `stored` says whether
-    there is anything that callers may read of themselves."""
+    there is anything that callers may read of themselves. `own` is None where callers may bring no provider keys; `byok`
+    are the master keys that open them."""
 
     version: int
     config: bytes
@@ -119,9 +169,11 @@ class Setup(Word, frozen=True):
     bootstrap: str
     keys: KeySet
     stored: bool
+    byok: tuple[bytes, ...] = ()
+    own: OwnKeySet | None = None
 
 
-class Configure(Word, frozen=True):
+class Configure(Secretive, frozen=True):
     """A new configuration: answered by Applied."""
 
     version: int
@@ -173,5 +225,23 @@ class Found(Word, frozen=True):
     body: bytes | None
 
 
-FromWorker: TypeAlias = Ready | Applied | Leaving | Reserve | Note | Settle | Admit | Release | Look
-ToWorker: TypeAlias = Setup | Configure | KeySet | Drain | End | Held | Admitted | Refused | Found
+class OwnKeysShown(Word, frozen=True):
+    """What an account has brought."""
+
+    number: int
+    keys: list[OwnKeyShown]
+
+
+class OwnKeyDropped(Word, frozen=True):
+    """Whether there was one."""
+
+    number: int
+    there: bool
+
+
+OwnKeyQuestion: TypeAlias = ShowOwnKeys | PutOwnKey | DropOwnKey
+FromWorker: TypeAlias = Ready | Applied | Leaving | Reserve | Note | Settle | Admit | Release | Look | OwnKeyQuestion
+Push: TypeAlias = Setup | Configure | KeySet | OwnKeySet | Drain | End
+"""What the keeper says unasked."""
+Answer: TypeAlias = Held | Admitted | Found | OwnKeysShown | OwnKeyDropped
+ToWorker: TypeAlias = Push | Answer | Refused
