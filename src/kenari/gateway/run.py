@@ -202,8 +202,9 @@ class Run:
             for one in tries:
                 self._rest(one)
         tries.sort(key=lambda one: one.lane is race.winner and race.winner is not None)
-        gone = self._sink.gone
-        return [self._closed(one, lost=one.attempt.left and not gone) for one in tries]
+        # who pays when the client goes: one of the two, never both
+        payer = race.winner or next((one.lane for one in tries if one.attempt.left), None)
+        return [self._closed(one, lost=one.attempt.left and one.lane is not payer) for one in tries]
 
     def _open(self, candidate: Candidate, request: Request, until: float, lane: Inlet) -> "Try | Outcome":
         """An attempt that is ready to start, or the outcome of a candidate that cannot take the request."""
