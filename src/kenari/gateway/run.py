@@ -114,6 +114,9 @@ class Run:
     def bill(self, legs: list[Leg]) -> None:
         """Runs of tools: legs of this request like calls of providers."""
         self._line.legs = [*self._line.legs, *legs]
+        if self._tab is not None:
+            for leg in legs:
+                self._tab.close(leg)
 
     def seal(self, proofs: list[Proof]) -> str:
         """The envelope of these proofs of the candidate that is being tried."""
@@ -133,15 +136,26 @@ class Run:
             if not needs_loop(request, candidate):
                 return await self._call(candidate, request, self._sink, until)
             self._calls = [until]
-            loop = Loop(self, request, candidate)
+            loop, before = Loop(self, request, candidate), len(self._line.legs)
             try:
                 error = await loop.run()
             finally:
                 self._content = self._content or loop.shown
+            if error is not None and not self.committed:
+                self._forgive(before)
         except KenariError as refused:  # this target cannot take the request
             return Outcome(candidate=candidate, error=refused, called=False)
         last = self._last or Outcome(candidate=candidate, error=error)
         return msgspec.structs.replace(last, error=error)
+
+    def _forgive(self, before: int) -> None:
+        """A candidate failed after some rounds of which nothing was shown: none of them is the caller's bill (U5)."""
+        line, legs = self._line, self._line.legs
+        forgiven = (msgspec.structs.replace(leg, billed=False, fee=0) for leg in legs[before:])
+        line.legs = [*legs[:before], *forgiven]
+        line.usage = billed_usage(line.legs)
+        if self._tab is not None:
+            self._tab.close_again(line.legs)
 
     async def _prepare(self, media: Preparation, candidate: Candidate) -> Request | None:
         """The request with its images and documents as the candidate takes them; None when the client went away."""

@@ -70,6 +70,7 @@ class Kinds:
         if price is not None and self._services.pricing.enforce and not caller.unlimited:
             expected = Used(images=ask.images, characters=ask.characters, seconds=expected_seconds(ask, exchange.body))
             amount = quote(ask.tokens, 0, price) + fee_of(model.price, expected)
+            amount += self._services.own.fee if any(one.own for one in plan.candidates) else 0
         reservation = Reservation(
             id=exchange.id, caller=caller, model=model.id, amount=amount, least=amount, price=price
         )
