@@ -76,6 +76,20 @@ def test_s163_the_fee_of_an_own_key_wants_a_balance_that_covers_it(kind: str) ->
     assert asked(7) == (200, 0)
 
 
+def test_u7_the_fee_of_an_own_key_is_for_the_request_not_for_each_round() -> None:
+    made = rig(calling(call()), saying("ok"))
+    made.own = byok_rig(fee=7, p1=SECRET).own
+    books = paying(made, price=FREE)
+    assert ask(made, "chat", model="byok/p1/some-model").status == 200
+    line = books.lines[0]
+    assert [(leg.target, leg.fee) for leg in line.legs] == [
+        ("p1/some-model", 7),
+        ("kenari:web_search", PRICE),
+        ("p1/some-model", 0),
+    ]
+    assert line.charge == 7 + PRICE
+
+
 @pytest.mark.parametrize("stream", [True, False])
 def test_u5_l7_rounds_of_a_candidate_that_failed_unseen_are_nobodys_bill(stream: bool) -> None:
     """The client is told what is billed: the rounds of the candidate that answered."""

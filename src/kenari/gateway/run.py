@@ -325,7 +325,8 @@ class Run:
         if attempt.first_content is not None and line.first_content_ms is None and not lost:
             line.first_content_ms = (attempt.first_content - self._started) * 1000
         ms = (self.now() - one.began) * 1000
-        fee = services.own.fee if one.candidate.own else 0
+        own = one.candidate.own and not any(leg.billed and leg.target == one.candidate.id for leg in line.legs)
+        fee = services.own.fee if own else 0  # once for a request, however many rounds it takes (U7)
         if lost:
             leg = Leg(one.candidate.id, attempt.gate.usage or Usage(), "hedged", ms, billed=False)
         else:
