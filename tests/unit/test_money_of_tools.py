@@ -5,13 +5,14 @@ from typing import Any
 
 import msgspec
 import pytest
-from gateway_kit import KEY, Rig, error, plain
+from gateway_kit import DONE, KEY, ROLE, Rig, Script, chunk, error, plain
 from money_kit import FREE, PAYER, PaidBooks, pricing_of, told
 from money_kit import PRICE as MODEL_PRICE
 from test_byok import SECRET, byok_rig
-from test_server_tools import PRICE, SEARCH, USAGE, ask, call, calling, deltas_of, rig, saying
+from test_server_tools import PRICE, SEARCH, USAGE, Backend, ask, call, calling, deltas_of, rig, saying
 
 from kenari.core.price import Price
+from kenari.core.search import Hit
 from kenari.keys.bootstrap import BootstrapKeys
 
 
@@ -113,3 +114,30 @@ def test_u5_l7_rounds_of_a_candidate_that_failed_unseen_are_nobodys_bill(stream:
     books = paying(made)
     assert ask(made, "chat", stream).status == 503
     assert (books.lines[0].charge, books.balance) == (0, 10**12)
+
+
+@pytest.mark.parametrize("vocabulary", [True, False])
+def test_u3_a_round_whose_provider_does_not_count_is_counted_with_what_the_tools_said(vocabulary: bool) -> None:
+    """The second call carries the results: it is estimated as it was sent."""
+    silent = Script([(0, ROLE), (0, chunk({"content": "ok"})), (0, chunk({}, "stop") + DONE), (0, None)])
+    long = [Hit("https://a.example/", "t", "word " * 400)]
+    made = rig(calling(call()), silent, backend=Backend(long))
+    if vocabulary:
+        made.services["counter"] = Letters()
+    paying(made)
+    ask(made, "chat")
+    first, second = (leg.usage for leg in made.books.lines[0].legs if leg.usage.total)
+    assert (first.fresh, second.estimated) == (9, True)
+    assert (second.fresh or 0) > 300
+
+
+class Letters:
+    """A vocabulary of letters."""
+
+    def encoding(self, model: str) -> str:
+        """Its name, for every model."""
+        return "letters"
+
+    def count(self, encoding: str, text: str) -> int:
+        """One token for each."""
+        return len(text)

@@ -312,7 +312,7 @@ class Run:
         """Count along where it may be needed: for a caller that pays, and where a vocabulary is at hand."""
         services, tab, attempt = self._services, self._tab, one.attempt
         if services.counter is not None:
-            attempt.count = Count(self._request, services.counter, one.candidate.target.model)
+            attempt.count = Count(one.fitted, services.counter, one.candidate.target.model)
         if tab is not None:
             attempt.tally = tab.tally(attempt.count)
             tab.begin(attempt, services.pricing.price(one.candidate.model))
