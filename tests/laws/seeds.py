@@ -273,7 +273,7 @@ SEEDS = [
     Seed("E7", "gateway/failover.py", "window <= before:", "False:"),
     Seed("E2", "gateway/failover.py", "wait = max(0.001, min(waits, default=USUAL_WAIT))", "wait = USUAL_WAIT"),
     Seed("S173", "catalog/models.py", "if entry.model.kind != kind:", "if False:"),
-    Seed("U7", "gateway/run.py", "if one.candidate.own else 0", "if False else 0"),
+    Seed("U7", "gateway/run.py", "if own else 0", "if False else 0"),
     Seed("E3", "gateway/plan.py", "if not candidate.own or error is None", "if True or error is None"),
     Seed(
         "S14",

@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Awaitable, Callable
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from kenari.cli import main
 from kenari.config.load import parse_config
+from kenari.core.caller import Caller, Scope
 from kenari.core.errors import KenariError
 from kenari.core.ids import derive_key
 from kenari.doors.byok import ByokDoor
@@ -335,6 +337,23 @@ def test_callers_store_list_and_forget_their_keys(tmp_path: Path) -> None:
         wrong = await call("POST", "/v1/byok/p1", {"key": SECRET})
         assert (wrong.status, wrong.header["allow"]) == (405, "PUT, DELETE")
         assert (await call("DELETE", "/v1/byok")).status == 405
+
+    stored(tmp_path, story)
+
+
+@pytest.mark.parametrize("scope", [Scope(endpoints=("chat/completions",)), Scope(networks=(ip_network("10.0.0.0/8"),))])
+def test_a_scoped_key_does_not_touch_the_accounts_own_keys_a2(tmp_path: Path, scope: Scope) -> None:
+    """A key for one endpoint, or for another network, can neither replace nor take away what its account has stored."""
+
+    async def story(store: Store) -> None:
+        keys = BootstrapKeys({KEY: Caller(account="acc", key="k", scope=scope)})
+        door = Rig(GOOD).build()
+        door.byok = ByokDoor(keys, book_of(store, vault(b"a")))
+        for method, path in (("PUT", "/v1/byok/p1"), ("DELETE", "/v1/byok/p1"), ("GET", "/v1/byok")):
+            exchange = Exchange(path, json.dumps({"key": SECRET}).encode(), dict(AUTH), method)
+            await door.serve(exchange)
+            assert (exchange.status, exchange.json["error"]["code"]) == (403, "not_allowed")
+        assert await store.audit_log() == []
 
     stored(tmp_path, story)
 

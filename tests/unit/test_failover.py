@@ -506,3 +506,31 @@ def test_a_client_that_goes_ends_both_sides_of_a_race() -> None:
         assert town.rig.books.lines[-1].ending == "client_closed"
 
     play(Rig([GOOD] * 20 + [Script(head_after=5)], [Script(head_after=5)]), story)
+
+
+@pytest.mark.parametrize("moment", ["no winner yet", "after the winner's first word"])
+def test_a_client_that_leaves_a_race_pays_one_of_its_sides_u6(moment: str) -> None:
+    """What the loser used is nobody's bill, also when the client goes later; before there is a winner one side is paid."""
+    slow = Script([(0, ROLE), (5, None)])
+    word = slow if moment == "no winner yet" else Script([(0, ROLE + TEXT), (5, None)])
+
+    async def story(town: Town) -> None:
+        town.services.catalog = Catalog(
+            {"a": Model(id="a", targets=(TargetRef("p1", "x"),)), "b": Model(id="b", targets=(TargetRef("p2", "y"),))},
+            {"r": Route(("a", "b"), hedge=True)},
+        )
+        for _ in range(20):
+            await town.ask(model="r")
+        body = {"model": "r", "stream": True, "messages": [{"role": "user", "content": "x"}]}
+        exchange = Exchange(PATHS["chat"], json.dumps(body).encode())
+        task = asyncio.get_running_loop().create_task(town.door.serve(exchange))
+        await asyncio.sleep(0.1)
+        exchange.leave()
+        await asyncio.wait_for(task, 2)
+        line = town.rig.books.lines[-1]
+        assert line.ending == "client_closed"
+        paid = "p1/x" if moment == "no winner yet" else "p2/y"
+        assert [leg.target for leg in line.legs if leg.billed] == [paid]
+        assert sorted(leg.outcome for leg in line.legs) == ["client_closed", "hedged"]
+
+    play(Rig([GOOD] * 20 + [slow], [word]), story)

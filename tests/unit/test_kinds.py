@@ -275,6 +275,26 @@ def test_a_client_that_goes_cancels_its_provider_u6() -> None:
     assert got.out == b"ID3"
 
 
+@pytest.mark.parametrize(
+    ("kind", "price", "tokens", "paid"),
+    [
+        ("embedding", Price(input="1"), 3, 0),
+        ("image", Price(image="1"), 0, 0),
+        ("speech", Price(character="1000"), 0, 11_000_000),
+    ],
+)
+def test_an_abandoned_call_is_billed_what_was_sent_f7(kind: str, price: Price, tokens: int, paid: int) -> None:
+    """Nothing shows when a provider begins; who leaves before the answer pays the input, not what was to come."""
+    rig = Rig(Script(head_after=5), kind=kind, price=price)
+    text = {"prompt" if kind == "image" else "input": "hello there"}
+    ask(rig, kind, text, act=Exchange.leave)
+    line = rig.books.lines[0]
+    leg = line.legs[0]
+    assert (line.ending, leg.outcome, leg.billed) == ("client_closed", "client_closed", True)
+    assert (leg.usage.prompt, leg.fee) == (tokens, paid)
+    assert line.usage == leg.usage
+
+
 def test_a_slow_reader_pauses_its_provider() -> None:
     def act(exchange: Exchange) -> None:
         assert exchange.watcher is not None

@@ -120,6 +120,9 @@ def test_families_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     found = samples(metrics)
     assert found["kenari_requests_total{format=chat,model=other,reason=done,status=200}"] == 7
     assert sum(name.startswith("kenari_request_seconds_count") for name in found) == 4
+    for number in range(10):  # a caller's own key serves any target that is asked for
+        metrics.count(line(legs=[Leg(f"p/{number}", Usage(), "ok", 1.0)]))
+    assert sum(name.startswith("kenari_attempts_total") for name in samples(metrics)) == 4
 
 
 def test_gauges_are_asked_when_they_are_wanted() -> None:

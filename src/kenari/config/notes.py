@@ -1,7 +1,7 @@
 """What `kenari check` says beside the configuration: what is worth knowing."""
 
 from kenari.config.builtin import SCRIPTED, SCRIPTED_MODEL
-from kenari.config.settings import Config, ServerSettings
+from kenari.config.settings import Config
 from kenari.keys.place import lacks_client
 from kenari.providers.rows import ROWS
 from kenari.wire.address import is_loopback
@@ -11,16 +11,20 @@ _KEY_ENV = {row.base_url: row.key_env for row in ROWS.values() if row.key_env}
 
 def notes_on(config: Config) -> tuple[str, ...]:
     """The notes, in the order of the configuration."""
-    return (*_on_workers(config.server), *_on_providers(config), *_on_models(config), *_on_store(config))
+    return (*_on_workers(config), *_on_providers(config), *_on_models(config), *_on_store(config))
 
 
-def _on_workers(server: ServerSettings) -> list[str]:
+def _on_workers(config: Config) -> list[str]:
     """What more than one process means."""
-    if server.workers == 1:
+    workers = config.server.workers
+    if workers == 1:
         return []
-    return [
-        f"server.workers: {server.workers} processes serve; one more keeps the books, keys and limits of all of them"
-    ]
+    notes = [f"server.workers: {workers} processes serve; one more keeps the books, keys and limits of all of them"]
+    if config.byok.providers:
+        notes.append(
+            f"byok.providers: with server.workers = {workers} no caller can bring a key; a node of one process serves them"
+        )
+    return notes
 
 
 def _on_providers(config: Config) -> list[str]:

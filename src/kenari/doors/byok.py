@@ -7,6 +7,7 @@ from kenari.core.own_keys import OwnKeyBook, OwnKeyShown
 from kenari.core.ports import Exchange, Keys
 from kenari.gateway.heads import JSON, id_lines
 from kenari.keys.identify import identify
+from kenari.keys.scopes import check_use
 from kenari.wire import jsonx
 
 BYOK_PATH = "/v1/byok"
@@ -20,8 +21,10 @@ class ByokDoor:
         self._keys, self._book = keys, book
 
     async def serve(self, exchange: Exchange, path: str) -> None:
-        """Answer one request. Raises KenariError."""
+        """Answer one request. Raises KenariError; a key whose scope leaves out this place may not touch the account's keys."""
         caller = identify(self._keys, exchange.headers)
+        if not caller.unlimited:
+            check_use(caller, BYOK_PATH, exchange.peer)
         provider = path[len(BYOK_PATH) :].removeprefix("/")
         body = await self._act(exchange, caller.account, provider, f"key:{caller.key}")
         lines = id_lines(exchange.id) + JSON + b"cache-control: no-store\r\n"

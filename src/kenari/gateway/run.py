@@ -114,6 +114,9 @@ class Run:
     def bill(self, legs: list[Leg]) -> None:
         """Runs of tools: legs of this request like calls of providers."""
         self._line.legs = [*self._line.legs, *legs]
+        if self._tab is not None:
+            for leg in legs:
+                self._tab.close(leg)
 
     def seal(self, proofs: list[Proof]) -> str:
         """The envelope of these proofs of the candidate that is being tried."""
@@ -133,15 +136,26 @@ class Run:
             if not needs_loop(request, candidate):
                 return await self._call(candidate, request, self._sink, until)
             self._calls = [until]
-            loop = Loop(self, request, candidate)
+            loop, before = Loop(self, request, candidate), len(self._line.legs)
             try:
                 error = await loop.run()
             finally:
                 self._content = self._content or loop.shown
+            if error is not None and not self.committed:
+                self._forgive(before)
         except KenariError as refused:  # this target cannot take the request
             return Outcome(candidate=candidate, error=refused, called=False)
         last = self._last or Outcome(candidate=candidate, error=error)
         return msgspec.structs.replace(last, error=error)
+
+    def _forgive(self, before: int) -> None:
+        """A candidate failed after some rounds of which nothing was shown: none of them is the caller's bill (U5)."""
+        line, legs = self._line, self._line.legs
+        forgiven = (msgspec.structs.replace(leg, billed=False, fee=0) for leg in legs[before:])
+        line.legs = [*legs[:before], *forgiven]
+        line.usage = billed_usage(line.legs)
+        if self._tab is not None:
+            self._tab.close_again(line.legs)
 
     async def _prepare(self, media: Preparation, candidate: Candidate) -> Request | None:
         """The request with its images and documents as the candidate takes them; None when the client went away."""
@@ -202,8 +216,9 @@ class Run:
             for one in tries:
                 self._rest(one)
         tries.sort(key=lambda one: one.lane is race.winner and race.winner is not None)
-        gone = self._sink.gone
-        return [self._closed(one, lost=one.attempt.left and not gone) for one in tries]
+        # who pays when the client goes: one of the two, never both
+        payer = race.winner or next((one.lane for one in tries if one.attempt.left), None)
+        return [self._closed(one, lost=one.attempt.left and one.lane is not payer) for one in tries]
 
     def _open(self, candidate: Candidate, request: Request, until: float, lane: Inlet) -> "Try | Outcome":
         """An attempt that is ready to start, or the outcome of a candidate that cannot take the request."""
@@ -297,7 +312,7 @@ class Run:
         """Count along where it may be needed: for a caller that pays, and where a vocabulary is at hand."""
         services, tab, attempt = self._services, self._tab, one.attempt
         if services.counter is not None:
-            attempt.count = Count(self._request, services.counter, one.candidate.target.model)
+            attempt.count = Count(one.fitted, services.counter, one.candidate.target.model)
         if tab is not None:
             attempt.tally = tab.tally(attempt.count)
             tab.begin(attempt, services.pricing.price(one.candidate.model))
@@ -310,7 +325,8 @@ class Run:
         if attempt.first_content is not None and line.first_content_ms is None and not lost:
             line.first_content_ms = (attempt.first_content - self._started) * 1000
         ms = (self.now() - one.began) * 1000
-        fee = services.own.fee if one.candidate.own else 0
+        own = one.candidate.own and not any(leg.billed and leg.target == one.candidate.id for leg in line.legs)
+        fee = services.own.fee if own else 0  # once for a request, however many rounds it takes (U7)
         if lost:
             leg = Leg(one.candidate.id, attempt.gate.usage or Usage(), "hedged", ms, billed=False)
         else:

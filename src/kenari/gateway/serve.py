@@ -132,8 +132,9 @@ class Gateway:
             return None
         prompt = Count(request, services.counter, asked.plan.model.targets[0].model).prompt()
         quote: Quote | None = None
-        if asked.price is not None and not asked.price.free and services.pricing.enforce:
-            quote = make_quote(request, asked.plan.model, asked.price, prompt)
+        fees = self._fees(asked)
+        if asked.price is not None and (fees or not asked.price.free) and services.pricing.enforce:
+            quote = make_quote(request, asked.plan.model, asked.price, prompt, fees)
         reservation = Reservation(
             id=exchange.id,
             caller=caller,
@@ -154,6 +155,13 @@ class Gateway:
         lower_cap(request, quote, hold.amount)
         line.notices = request.notices
         return Tab(services.books, hold, quote, services.pricing.charge)
+
+    def _fees(self, asked: Asked) -> int:
+        """What is set aside beside tokens: the fee for an own key, and one run of each server tool that has a price."""
+        services = self._services
+        found = (services.tools.get(served.kind) for served in asked.request.served)
+        own = services.own.fee if any(one.own for one in asked.plan.candidates) else 0
+        return own + sum(tool.fee for tool in found if tool is not None)
 
     async def _answer(self, exchange: Exchange, dialect: Dialect, asked: Asked, tab: Tab | None, line: Line) -> None:
         """Try the candidates in order until one's first content."""

@@ -41,7 +41,7 @@ class Tab:
 
     def tally(self, count: Count) -> Tally:
         """A tally for the next call, bounded by what earlier calls have left of the hold."""
-        return Tally(count, self.quote.most(self.hold.amount - self._spent(self._closed)))
+        return Tally(count, self.quote.most(self.hold.amount, self._spent(self._closed)))
 
     def begin(self, running: Running, price: Price | None) -> None:
         """A call is under way, at the price of the model that serves: a route's quote is that of its dearest member."""
@@ -52,6 +52,11 @@ class Tab:
         """The call has ended as this leg. What it cost is noted before another one begins."""
         self._running = None
         self._closed.append(leg)
+        self._note()
+
+    def close_again(self, legs: Sequence[Leg]) -> None:
+        """These are the legs that have ended: some that were closed turned out not to be the caller's bill."""
+        self._closed = list(legs)
         self._note()
 
     def tick(self, now: float) -> None:

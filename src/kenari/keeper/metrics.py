@@ -95,6 +95,8 @@ class Metrics(Collector):
         tokens = self._tokens
         for leg in line.legs:
             outcome = (leg.target, leg.outcome)
+            if outcome not in self._attempts and len(self._attempts) >= MAX_SERIES:  # own keys name any target
+                outcome = ("other", leg.outcome)
             self._attempts[outcome] = self._attempts.get(outcome, 0) + 1
             usage = leg.usage
             self._estimated += usage.estimated

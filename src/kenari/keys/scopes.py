@@ -17,7 +17,12 @@ def check_use(caller: Caller, path: str, peer: str) -> None:
     if scope.endpoints and path.removeprefix("/v1/") not in scope.endpoints:
         allowed = ", ".join(f"/v1/{name}" for name in scope.endpoints)
         raise KenariError("not_allowed", f"this key may not be used for {path}. it is for {allowed}")
-    if scope.networks and not _within(peer, caller):
+    check_source(caller, peer)
+
+
+def check_source(caller: Caller, peer: str) -> None:
+    """Raise 403 `not_allowed` where the key may not be used from this source address, for whatever it is used."""
+    if caller.scope.networks and not _within(peer, caller):
         raise KenariError("not_allowed", "this key may not be used from this network address. ask the operator")
 
 

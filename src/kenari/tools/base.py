@@ -29,12 +29,14 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerTool(Protocol):
-    """A tool. `name`, `description` and `schema` (a JSON Schema) are what the model reads."""
+    """A tool. `name`, `description` and `schema` (a JSON Schema) are what the model reads; `fee` is what a run costs at
+    most beside tokens, in 1e-9 currency units."""
 
     kind: str
     name: str
     description: str
     schema: bytes
+    fee: int
 
     def run(self, arguments: Mapping[str, Any], served: Served) -> Awaitable[Outcome]:
         """Do it once; `served` is the entry of the client's request. Raises ToolError."""

@@ -13,6 +13,7 @@ class DateTime:
     """Tells date and time. `now` is the clock, in Unix seconds."""
 
     kind = "kenari:datetime"
+    fee = 0
     name = "datetime"
     description = "The current date and time, with the day of the week, in a time zone (UTC when none is given)."
     schema = b'{"type":"object","properties":{"timezone":{"type":"string","description":"a name like Asia/Jakarta"}}}'

@@ -25,6 +25,7 @@ class WebFetch:
     """Reads pages. `most` is the largest body in bytes, `seconds` the time for one."""
 
     kind = "kenari:web_fetch"
+    fee = 0
     name = "web_fetch"
     description = "Read one page of the public web as text: HTML, plain text, JSON, PDF or an office document."
     schema = (

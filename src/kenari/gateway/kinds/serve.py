@@ -2,6 +2,8 @@
 
 import time
 
+import msgspec
+
 from kenari.core.caller import Caller
 from kenari.core.errors import KenariError
 from kenari.core.ports import Exchange, Leg, LimitReached, Line, Outgoing, Reservation
@@ -70,6 +72,7 @@ class Kinds:
         if price is not None and self._services.pricing.enforce and not caller.unlimited:
             expected = Used(images=ask.images, characters=ask.characters, seconds=expected_seconds(ask, exchange.body))
             amount = quote(ask.tokens, 0, price) + fee_of(model.price, expected)
+            amount += self._services.own.fee if any(one.own for one in plan.candidates) else 0
         reservation = Reservation(
             id=exchange.id, caller=caller, model=model.id, amount=amount, least=amount, price=price
         )
@@ -177,10 +180,12 @@ class _KindRun:
         if relay.first is not None and line.first_content_ms is None:
             line.first_content_ms = (relay.first - self._started) * 1000
         outcome = "client_closed" if relay.left else relay.error.code if relay.error else "ok"
-        billed = relay.passing or (relay.error is None and not relay.left)
+        billed = relay.passing or relay.error is None
         usage, fee = Usage(), 0
         if billed:
             used = used_of(self._ask, relay.answer, len(self.exchange.body))
+            if relay.left and not relay.passing:  # what it sent is paid, nothing that it would have got (F7)
+                used = msgspec.structs.replace(used, images=0)
             usage, fee = used.usage, fee_of(candidate.model.price, used)
             line.price = self._services.pricing.price(candidate.model)
             fee += self._services.own.fee if candidate.own else 0
