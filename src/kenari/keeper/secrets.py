@@ -11,6 +11,11 @@ ADMIN_PREFIX = "ka-"
 """What a management token that kenari makes starts with: nobody takes it for an API key."""
 
 
+def store_folder(url: str) -> Path:
+    """Where secrets made by kenari lie: beside the store, or here when the store is a server."""
+    return Path(url.removeprefix("sqlite:///")).expanduser().parent if url.startswith("sqlite:///") else Path()
+
+
 def load_or_make(path: Path, make: bytes) -> tuple[bytes, bool]:
     """The content of a secret file; made with `make` when it is not there. True when it was made now.
 
