@@ -5,6 +5,7 @@ import gc
 import logging
 import random
 import secrets
+import shlex
 import socket
 import sys
 import time
@@ -13,7 +14,7 @@ from functools import partial
 
 import msgspec
 
-from kenari.catalog.models import Catalog, Model, TargetRef
+from kenari.catalog.models import NOTHING, Catalog, Model, TargetRef
 from kenari.config import Config, ConfigError, ServerSettings
 from kenari.core.ids import Envelopes, derive_key
 from kenari.core.ports import Upstream
@@ -36,6 +37,7 @@ from kenari.gateway.ticker import Ticker
 from kenari.gateway.vocabulary import Vocabularies
 from kenari.keep import Keep, Kept, say
 from kenari.keeper.pins import ValkeyPins
+from kenari.keeper.secrets import KEY_FILE
 from kenari.node import Fault, Read, Reload, Signals, WorkersNode
 from kenari.providers.base import Provider
 from kenari.store.records import Conflict, StoreDown
@@ -156,6 +158,7 @@ def with_demo(config: Config, base_url: str, name: str) -> Config:
         vision=False,
         context_window=8192,
         max_output_tokens=4096,
+        price=NOTHING,
     )
     return msgspec.structs.replace(
         config, providers=config.providers | {provider.name: provider}, models={model.id: model} | config.models
@@ -302,7 +305,10 @@ async def _welcome(keep: Keep, address: str) -> None:
     config = keep.config
     scheme = "https" if config.server.tls_cert else "http"
     base = address if address.startswith("unix:") else f"{scheme}://{address}"
-    say(welcome(base, keep.bootstrap if keep.bootstrap_made else None, list(config.models)).rstrip("\n"))
+    key = keep.bootstrap if keep.bootstrap_made else None
+    file = shlex.quote(str(keep.folder / KEY_FILE))
+    held = "$KENARI_BOOTSTRAP_KEY" if config.bootstrap_key else f'"$(cat {file})"'
+    say(welcome(base, key, list(config.models), held).rstrip("\n"))
     await keep.admin.open()
 
 

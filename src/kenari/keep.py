@@ -24,7 +24,7 @@ from kenari.keeper.key_refresh import KeyRefresh
 from kenari.keeper.ledger_books import BooksSettings, StoreBooks
 from kenari.keeper.metrics import Metrics
 from kenari.keeper.own_keys import StoredOwnKeys, master_keys
-from kenari.keeper.secrets import first_key, root_secret
+from kenari.keeper.secrets import first_key, root_secret, store_folder
 from kenari.keeper.session import NodeBooks
 from kenari.keeper.spool import Spool
 from kenari.keys.bootstrap import OPERATOR, BootstrapKeys
@@ -259,8 +259,3 @@ def node_name(config: Config) -> str:
 def say(line: str) -> None:
     """A line for the person at the terminal; standard output holds the request log only."""
     print(line, file=sys.stderr, flush=True)
-
-
-def store_folder(url: str) -> Path:
-    """Where secrets made by kenari lie: beside the store, or here when the store is a server."""
-    return Path(url.removeprefix("sqlite:///")).expanduser().parent if url.startswith("sqlite:///") else Path()

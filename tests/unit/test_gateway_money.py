@@ -21,6 +21,7 @@ from kenari.gateway.quote import LEAST_OUTPUT, lower_cap, make_quote
 from kenari.gateway.rates import rate_lines
 from kenari.keys.bootstrap import OPERATOR, BootstrapKeys
 from kenari.keys.memory import MemoryLimits
+from kenari.keys.scopes import check_use
 
 
 def refusal(rig: Rig, client: str, status: int, code: str, **more: Any) -> Exchange:
@@ -319,6 +320,14 @@ def test_a2_models_of_a_key() -> None:
         assert got.status == status, models
         if status == 403:
             assert (got.json["error"]["code"], got.json["error"]["param"]) == ("model_not_allowed", "model")
+
+
+def test_a2_a_key_for_responses_may_compact_and_one_for_messages_may_not() -> None:
+    """An agent compacts by itself in the middle of its work: a key that serves it must not fail there."""
+    check_use(scoped(endpoints=("responses",)), "/v1/responses/compact", "127.0.0.1")
+    with pytest.raises(KenariError) as caught:
+        check_use(scoped(endpoints=("messages",)), "/v1/responses/compact", "127.0.0.1")
+    assert caught.value.code == "not_allowed"
 
 
 def test_a2_endpoints_and_networks_of_a_key() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import random
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
@@ -152,7 +153,7 @@ def test_without_the_server_each_process_goes_on_with_its_own_pins(
 def test_a_client_that_is_not_there_and_an_address_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OSError, match="no address"):
         ValkeyPins("nonsense", lambda: 0.0)
-    monkeypatch.setattr(pins_module, "_client", None)
+    monkeypatch.setitem(sys.modules, "valkey.asyncio", None)  # as where the extra is not installed
     with pytest.raises(OSError, match="pip install"):
         ValkeyPins("valkey://x", lambda: 0.0)
 

@@ -55,6 +55,10 @@ class Price(msgspec.Struct, frozen=True):
     """For one second of audio."""
 
 
+NOTHING = Price(cache_read="0", cache_write="0")
+"""The price of what costs nothing: every account's key may use it."""
+
+
 class Model(msgspec.Struct, frozen=True, kw_only=True):
     """A model of the catalogue. None for `reasoning` and `vision` means unknown: passed through.
 

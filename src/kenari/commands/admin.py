@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from kenari.commands.base import add_command, add_group
 from kenari.config import Config
-from kenari.keep import store_folder
-from kenari.keeper.secrets import admin_token
+from kenari.keeper.secrets import admin_token, store_folder
 
 if TYPE_CHECKING:
     from kenari.commands.base import Commands

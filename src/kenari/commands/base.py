@@ -1,10 +1,14 @@
 """What a command is: its words, and a function that runs it."""
 
 import argparse
+import os
+import sys
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from kenari.config import Config
+from kenari.config import Config, ConfigError, load_config
 
 if TYPE_CHECKING:
     Commands: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]  # pyright: ignore[reportPrivateUsage]
@@ -17,7 +21,7 @@ def add_command(commands: "Commands", name: str, help: str, run: Run) -> argpars
     """A command that wants the configuration. `run` is called with it."""
     words = commands.add_parser(name, help=help)
     words.add_argument("--config", metavar="FILE", help="default: kenari.toml here, else a built-in model")
-    words.set_defaults(run=run)
+    words.set_defaults(start=partial(configured, run))
     return words
 
 
@@ -25,3 +29,14 @@ def add_group(commands: "Commands", name: str, help: str) -> "Commands":
     """A command that has commands of its own (`kenari ledger verify`)."""
     words = commands.add_parser(name, help=help)
     return words.add_subparsers(dest=f"{name}_command", required=True, metavar="COMMAND")
+
+
+def configured(run: Run, options: argparse.Namespace) -> int:
+    """Load the configuration and run the command with it; 1 when it has faults, which are printed."""
+    try:
+        config = load_config(options.config, os.environ, Path.cwd())
+    except ConfigError as error:
+        for path, message in error.faults:
+            print(f"{path}: {message}", file=sys.stderr)
+        return 1
+    return run(options, config)

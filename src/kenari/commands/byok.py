@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 from kenari.commands.base import add_command, add_group
 from kenari.config import Config
 from kenari.core.ids import derive_key
-from kenari.keep import store_folder
 from kenari.keeper.own_keys import StoredOwnKeys, vault_of
-from kenari.keeper.secrets import root_secret
+from kenari.keeper.secrets import root_secret, store_folder
 from kenari.keys.vault import Unreadable
 from kenari.ledger.chain import Seals
 from kenari.store.records import Conflict, StoreDown

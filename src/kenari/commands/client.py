@@ -34,7 +34,7 @@ def add_client_command(
     words.add_argument("--url", default=os.environ.get("KENARI_URL", DEFAULT_URL), help=f"default: {DEFAULT_URL}")
     words.add_argument("--key", default=os.environ.get("KENARI_API_KEY", ""), help="default: KENARI_API_KEY")
     words.add_argument("--model", default="", help="default: the first one that the server lists")
-    words.set_defaults(client=run)
+    words.set_defaults(start=run)
     return words
 
 

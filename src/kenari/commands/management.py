@@ -11,8 +11,7 @@ from urllib.parse import quote, urlencode
 
 from kenari.commands.base import add_command
 from kenari.config import Config
-from kenari.keep import store_folder
-from kenari.keeper.secrets import ADMIN_FILE
+from kenari.keeper.secrets import ADMIN_FILE, store_folder
 from kenari.wire import jsonx
 
 if TYPE_CHECKING:

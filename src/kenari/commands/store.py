@@ -9,8 +9,7 @@ from kenari.commands.base import add_command, add_group
 from kenari.config import Config
 from kenari.core.entries import Entry
 from kenari.core.ids import derive_key
-from kenari.keep import store_folder
-from kenari.keeper.secrets import known_secret
+from kenari.keeper.secrets import known_secret, store_folder
 from kenari.ledger.chain import Seals
 from kenari.ledger.verify import verify
 from kenari.store.database import Broken, Database, Refused

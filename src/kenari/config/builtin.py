@@ -1,6 +1,6 @@
 """What is served without any configuration: a provider that plays scripts, and its one model."""
 
-from kenari.catalog.models import Model, TargetRef
+from kenari.catalog.models import NOTHING, Model, TargetRef
 from kenari.config.settings import Config
 from kenari.providers.base import Provider
 
@@ -12,6 +12,7 @@ SCRIPTED_MODEL = Model(
     vision=True,
     context_window=32768,
     max_output_tokens=8192,
+    price=NOTHING,
 )
 
 

@@ -2,7 +2,7 @@
 
 import re
 
-from kenari.catalog.models import FREE, Price
+from kenari.catalog.models import FREE, NOTHING, Price
 from kenari.config.table import Table
 from kenari.core.price import parse_amount
 from kenari.core.windows import zone_of
@@ -24,7 +24,7 @@ def read_price(model: str, table: Table) -> Price | None:
             prices.fault(name, str(error))
     prices.close()
     if not given:
-        return Price(cache_read="0", cache_write="0") if model.endswith(FREE) else None
+        return NOTHING if model.endswith(FREE) else None
     if model.endswith(FREE) and any(float(value or 0) for value in values.values()):
         table.fault("price", f"must be zero or left out: a name that ends with {FREE} promises that it costs nothing")
     units = ("image", "character", "second")

@@ -1,5 +1,7 @@
 """What `kenari check` says beside the configuration: what is worth knowing."""
 
+import importlib.util
+
 from kenari.config.builtin import SCRIPTED, SCRIPTED_MODEL
 from kenari.config.settings import Config
 from kenari.keys.place import lacks_client
@@ -51,6 +53,10 @@ def _on_store(config: Config) -> list[str]:
     notes: list[str] = []
     if not config.store_url.startswith("sqlite:"):
         notes.append("store.url: secrets that kenari makes lie in the current folder, for there is no file of a store")
+    if config.store_url.startswith("postgresql:") and _lacks("psycopg"):
+        notes.append("store.url: the client of a PostgreSQL server is not installed: pip install 'kenari[postgres]'")
+    if config.byok.providers and _lacks("cryptography"):
+        notes.append("byok.providers: what encrypts the keys is not installed: pip install 'kenari[byok]'")
     if lacks_client(config.limits_url):
         notes.append("limits.url: the client of a valkey server is not installed: pip install 'kenari[valkey]'")
     if config.server.admin_listen and not is_loopback(config.server.admin_listen):
@@ -58,3 +64,8 @@ def _on_store(config: Config) -> list[str]:
             "server.admin_listen: the management API speaks plain HTTP and is reached from other machines there"
         )
     return notes
+
+
+def _lacks(module: str) -> bool:
+    """Whether a package that an extra brings is not installed. (It is looked for, not loaded.)"""
+    return importlib.util.find_spec(module) is None

@@ -12,12 +12,14 @@ KEY_VARIABLE = "$KENARI_API_KEY"
 _QUESTION = "Name three colours."
 
 
-def welcome(base_url: str, key: str | None, models: Sequence[str]) -> str:
+def welcome(base_url: str, key: str | None, models: Sequence[str], held: str = "") -> str:
     """The text, with a line end. `base_url` has no `/v1` (`http://127.0.0.1:8080`, or `unix:/path`); `key` is None
-    when it has been shown before; the curl lines ask the first of `models`."""
+    when it has been shown before, and `held` is then where a shell finds it; the curl lines ask the first of `models`."""
     lines = [f"kenari is ready on {base_url}", ""]
     if key is not None:
         lines += [f"  key      {key}", "           (shown this once; clients send it as a Bearer token or x-api-key)"]
+    elif held:
+        lines += [f"  key      export {KEY_VARIABLE[1:]}={held}"]
     lines += [f"  {'models' if at == 0 else '':8} {model}" for at, model in enumerate(models)]
     if models:
         lines += ["", "Chat completions:", _curl(base_url, key, *_chat(models[0]))]

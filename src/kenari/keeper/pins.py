@@ -5,19 +5,12 @@ Nodes then still agree mostly: the order of candidates comes from the conversati
 """
 
 import asyncio
+import importlib
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from kenari.gateway.pins import PIN_SECONDS, MemoryPins
-
-_client: Any
-_Failed: type[Exception]
-try:
-    from valkey import asyncio as _client
-    from valkey.exceptions import ValkeyError as _Failed
-except ImportError:  # the extra `valkey` is not installed
-    _client, _Failed = None, OSError
 
 _log = logging.getLogger("kenari.pins")
 
@@ -32,10 +25,15 @@ class ValkeyPins:
 
     def __init__(self, url: str, clock: Callable[[], float], seconds: float = PIN_SECONDS) -> None:
         """Raises OSError when the client library is not installed or the address is none."""
-        if _client is None:
-            raise OSError("limits.url names a valkey server, but its client is missing. pip install 'kenari[valkey]'")
         try:
-            self._server: Any = _client.Valkey.from_url(
+            # an extra, which costs memory and start-up time: who shares pins pays for it
+            client = importlib.import_module("valkey.asyncio")
+            self._failed: type[Exception] = importlib.import_module("valkey.exceptions").ValkeyError
+        except ImportError:
+            message = "limits.url names a valkey server, but its client is missing. pip install 'kenari[valkey]'"
+            raise OSError(message) from None
+        try:
+            self._server: Any = client.Valkey.from_url(
                 url, socket_connect_timeout=ANSWER_SECONDS, socket_timeout=ANSWER_SECONDS, decode_responses=True
             )
         except ValueError:
@@ -86,7 +84,7 @@ class ValkeyPins:
         """The server's answer, None when it has none to give."""
         try:
             return await asyncio.wait_for(call, ANSWER_SECONDS)
-        except (_Failed, OSError, TimeoutError) as error:
+        except (self._failed, OSError, TimeoutError) as error:
             if not self.down:
                 _log.warning("the valkey server of the pins cannot be reached (%s)", type(error).__name__)
             self._down_until = self._clock() + RETRY_SECONDS

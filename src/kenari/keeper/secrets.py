@@ -7,8 +7,14 @@ from pathlib import Path
 from kenari.keys.secrets import PREFIX, make_key
 
 ADMIN_FILE = "kenari.admin"
+KEY_FILE = "kenari.key"
 ADMIN_PREFIX = "ka-"
 """What a management token that kenari makes starts with: nobody takes it for an API key."""
+
+
+def store_folder(url: str) -> Path:
+    """Where secrets made by kenari lie: beside the store, or here when the store is a server."""
+    return Path(url.removeprefix("sqlite:///")).expanduser().parent if url.startswith("sqlite:///") else Path()
 
 
 def load_or_make(path: Path, make: bytes) -> tuple[bytes, bool]:
@@ -60,9 +66,9 @@ def first_key(configured: str, folder: Path, entropy: bytes) -> tuple[str, bool]
     Raises OSError."""
     if configured:
         return configured, False
-    key, made = load_or_make(folder / "kenari.key", make_key(entropy).encode())
+    key, made = load_or_make(folder / KEY_FILE, make_key(entropy).encode())
     if not key.startswith(PREFIX.encode()) or not key.isascii():
-        raise OSError(f"{folder / 'kenari.key'} holds no key. delete it, and a new one is made")
+        raise OSError(f"{folder / KEY_FILE} holds no key. delete it, and a new one is made")
     return key.decode(), made
 
 

@@ -6,6 +6,9 @@ from collections.abc import Iterable
 from kenari.core.caller import Caller
 from kenari.core.errors import KenariError
 
+_PART_OF = {"responses/compact": "responses"}
+"""Endpoints that clients of another one call by themselves in the middle of their work: allowed with it."""
+
 
 def check_use(caller: Caller, path: str, peer: str) -> None:
     """Raise 403 `not_allowed` where the key's scope leaves out this endpoint or this source address.
@@ -14,7 +17,8 @@ def check_use(caller: Caller, path: str, peer: str) -> None:
     socket has none and is in no network.
     """
     scope = caller.scope
-    if scope.endpoints and path.removeprefix("/v1/") not in scope.endpoints:
+    name = path.removeprefix("/v1/")
+    if scope.endpoints and _PART_OF.get(name, name) not in scope.endpoints:
         allowed = ", ".join(f"/v1/{name}" for name in scope.endpoints)
         raise KenariError("not_allowed", f"this key may not be used for {path}. it is for {allowed}")
     check_source(caller, peer)

@@ -1,18 +1,11 @@
 """Callers' own provider keys at rest (BYOK): AES-GCM, bound to the account and the provider that they belong to. Pure."""
 
 import hashlib
+import importlib
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-
-_ciphers: Any
-_InvalidTag: type[Exception]
-try:
-    from cryptography.exceptions import InvalidTag as _InvalidTag
-    from cryptography.hazmat.primitives.ciphers import aead as _ciphers
-except ImportError:  # the extra `byok` is not installed
-    _ciphers, _InvalidTag = None, ValueError
 
 _FORM = b"\x01"
 _NAME, NONCE = 4, 12
@@ -41,9 +34,14 @@ class Vault:
 
     def __init__(self, keys: Sequence[bytes]) -> None:
         """Raises OSError when the library is not installed."""
-        if _ciphers is None:
-            raise OSError("[byok] keeps keys encrypted, but the library for it is missing. pip install 'kenari[byok]'")
-        self._keys = {_name(key): _ciphers.AESGCM(key) for key in reversed(keys)}
+        try:
+            # an extra, which costs memory and start-up time: who keeps callers' keys pays for it
+            ciphers = importlib.import_module("cryptography.hazmat.primitives.ciphers.aead")
+            self._changed: type[Exception] = importlib.import_module("cryptography.exceptions").InvalidTag
+        except ImportError:
+            message = "[byok] keeps keys encrypted, but the library for it is missing. pip install 'kenari[byok]'"
+            raise OSError(message) from None
+        self._keys: dict[bytes, Any] = {_name(key): ciphers.AESGCM(key) for key in reversed(keys)}
         self._now = _name(keys[0])
 
     def __repr__(self) -> str:
@@ -62,7 +60,7 @@ class Vault:
         nonce, locked = sealed[1 + _NAME : 1 + _NAME + NONCE], sealed[1 + _NAME + NONCE :]
         try:
             return key.decrypt(nonce, locked, _about(account, provider)).decode()
-        except (_InvalidTag, ValueError):
+        except (self._changed, ValueError):
             raise Unreadable(f"the key of {account} for {provider} was changed") from None
 
     def is_current(self, sealed: bytes) -> bool:
