@@ -136,7 +136,7 @@ class Keep:
                 gauges=self._gauges,
                 changed=None if self._refresh is None else self._refresh.refresh,
                 reload=self._reload,
-                own=self._own,
+                own=self.own,
                 models=lambda: len(self.config.models),
             ),
             say,
