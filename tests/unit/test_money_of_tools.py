@@ -13,6 +13,8 @@ from test_server_tools import PRICE, SEARCH, USAGE, Backend, ask, call, calling,
 
 from kenari.core.price import Price
 from kenari.core.search import Hit
+from kenari.documents.limits import Reading
+from kenari.gateway.media import Media, MediaLimits
 from kenari.keys.bootstrap import BootstrapKeys
 
 
@@ -141,3 +143,40 @@ class Letters:
     def count(self, encoding: str, text: str) -> int:
         """One token for each."""
         return len(text)
+
+
+class Unpacking:
+    """A reader of files that are much longer than they look."""
+
+    def __init__(self, words: int) -> None:
+        self._words = words
+
+    async def read(self, data: bytes, name: str = "", media_type: str = "") -> Reading:
+        """A text."""
+        return Reading(text="word " * self._words)
+
+
+@pytest.mark.parametrize(("balance", "status"), [(2_000, 402), (10**9, 200)])
+def test_f8_a_small_file_with_a_long_text_is_paid_before_the_provider_is_called(balance: int, status: int) -> None:
+    """What a document holds is known when it is read; a balance that does not cover it calls no provider."""
+    made = Rig(saying("ok"))
+    books = paying(made, balance)
+    made.services["media"] = Media(NoFetch(), Unpacking(5000), MediaLimits())
+    file = {"filename": "a.docx", "file_data": f"data:{DOCX};base64,UEsDBBQAAAA="}
+    content: list[Any] = [{"type": "file", "file": file}, {"type": "text", "text": "hi"}]
+    got = made.ask("chat", max_tokens=300, messages=[{"role": "user", "content": content}])
+    assert got.status == status, got.out
+    assert len(made.upstream.requests) == (status == 200)
+    assert books.balance == balance - books.lines[0].charge
+    assert (books.lines[0].charge > 0) == (status == 200)
+
+
+DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+
+
+class NoFetch:
+    """Fetches nothing."""
+
+    async def fetch(self, wanted: Any) -> Any:
+        """Never asked."""
+        raise AssertionError(wanted)

@@ -133,6 +133,9 @@ class Run:
                 if ready is None:  # the client has gone
                     return Outcome(candidate=candidate, error=None, left=True, called=False)
                 request = ready
+                if self._tab is not None and request is not self._request:
+                    prompt = Count(request, self._services.counter, candidate.target.model).prompt()
+                    self._tab.quote.check(self._tab.hold.amount, prompt)
             if not needs_loop(request, candidate):
                 return await self._call(candidate, request, self._sink, until)
             self._calls = [until]
