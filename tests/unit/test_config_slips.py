@@ -89,11 +89,6 @@ def test_white_space_around_a_key_in_the_environment_is_no_part_of_it() -> None:
 
 NOTED: list[tuple[str, dict[str, str], str]] = [
     ("[server]\nworkers = 3\n", {}, "server.workers: 3 processes serve"),
-    (
-        '[server]\nworkers = 3\n[byok]\nproviders = ["p"]\n[providers.p]\ndialect = "chat"\nbase_url = "http://127.0.0.1:1"\n',
-        {},
-        "no caller can bring a key",
-    ),
     ("[providers.groq]\n", {}, "env:GROQ_API_KEY"),
     ("[providers.groq]\n", {}, "[models] is empty"),
     ('[store]\nurl = "postgresql://db"\n', {}, "store.url"),

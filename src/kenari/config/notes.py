@@ -21,12 +21,7 @@ def _on_workers(config: Config) -> list[str]:
     workers = config.server.workers
     if workers == 1:
         return []
-    notes = [f"server.workers: {workers} processes serve; one more keeps the books, keys and limits of all of them"]
-    if config.byok.providers:
-        notes.append(
-            f"byok.providers: with server.workers = {workers} no caller can bring a key; a node of one process serves them"
-        )
-    return notes
+    return [f"server.workers: {workers} processes serve; one more keeps the books, keys and limits of all of them"]
 
 
 def _on_providers(config: Config) -> list[str]:
