@@ -182,7 +182,8 @@ class ModelServer:
             with suppress(ProcessLookupError):
                 process.terminate()
             try:
-                await asyncio.wait_for(process.wait(), STOP_SECONDS)
+                async with asyncio.timeout(STOP_SECONDS):
+                    await process.wait()
             except TimeoutError:
                 with suppress(ProcessLookupError):
                     process.kill()

@@ -95,7 +95,8 @@ class StoreBooks:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self.outage is None:
             try:
-                await asyncio.wait_for(self._finish(), PATIENCE * 2)
+                async with asyncio.timeout(PATIENCE * 2):
+                    await self._finish()
             except (StoreDown, TimeoutError) as error:
                 self._go_offline(error)
         await self._store.close()
@@ -244,7 +245,8 @@ class StoreBooks:
             await asyncio.sleep(TICK)
             try:
                 if self.outage is None:
-                    await asyncio.wait_for(self._upkeep(self._clock()), PATIENCE * 2)
+                    async with asyncio.timeout(PATIENCE * 2):  # wait_for of Python 3.11 may swallow a cancellation
+                        await self._upkeep(self._clock())
             except (StoreDown, TimeoutError) as error:
                 self._go_offline(error)
             except Refused as error:
@@ -254,7 +256,11 @@ class StoreBooks:
         if self._notes and now >= self._next["note"]:
             self._next["note"] = now + NOTE_SECONDS
             notes, self._notes = self._notes, {}
-            await self._store.note(notes)
+            try:
+                await self._store.note(notes)
+            except BaseException:
+                self._notes = notes | self._notes  # the spool, or the next turn, has them
+                raise
         if now >= self._next["renew"]:
             self._next["renew"] = now + RENEW_SECONDS
             for hold in await self._store.keep(self._settings.node, LEASE_SECONDS):
@@ -314,7 +320,8 @@ class StoreBooks:
             notes, self._notes = self._notes, {}
             self._keep(SpooledNotes(notes))
         try:
-            await asyncio.wait_for(self._store.ping(), PATIENCE)
+            async with asyncio.timeout(PATIENCE):
+                await self._store.ping()
             await self._catch_up()
         except (StoreDown, TimeoutError):
             await asyncio.sleep(NOTE_SECONDS - TICK)

@@ -83,7 +83,8 @@ class ValkeyPins:
     async def _try(self, call: Awaitable[object]) -> object:
         """The server's answer, None when it has none to give."""
         try:
-            return await asyncio.wait_for(call, ANSWER_SECONDS)
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return await call
         except (self._failed, OSError, TimeoutError) as error:
             if not self.down:
                 _log.warning("the valkey server of the pins cannot be reached (%s)", type(error).__name__)
