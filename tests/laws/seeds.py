@@ -254,9 +254,9 @@ SEEDS = [
     Seed("F7", "gateway/billing.py", "(plain or attempt.began)", "attempt.began"),
     Seed(
         "U7 S162",
-        "gateway/serve.py",
-        "line.price = asked.price\n        if quote",
-        "line.price = None\n        if quote",
+        "gateway/run.py",
+        "line.price = services.pricing.price(one.candidate.model)",
+        "line.price = None",
     ),
     Seed(
         "S161",
