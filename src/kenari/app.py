@@ -301,7 +301,9 @@ def settle_memory() -> None:
 
 
 async def _welcome(keep: Keep, address: str) -> None:
-    """Tell the person at the terminal where kenari is; the key only when it was made now (F11). Open the admin port."""
+    """Tell the person at the terminal where kenari is; the key only when it was made now (F11); it is
+    the last word, when the admin port is open too."""
+    await keep.admin.open()
     config = keep.config
     scheme = "https" if config.server.tls_cert else "http"
     base = address if address.startswith("unix:") else f"{scheme}://{address}"
@@ -309,7 +311,6 @@ async def _welcome(keep: Keep, address: str) -> None:
     file = shlex.quote(str(keep.folder / KEY_FILE))
     held = "$KENARI_BOOTSTRAP_KEY" if config.bootstrap_key else f'"$(cat {file})"'
     say(welcome(base, key, list(config.models), held).rstrip("\n"))
-    await keep.admin.open()
 
 
 def tick_seconds(config: Config) -> float:

@@ -7,6 +7,7 @@ import socket
 import sys
 import time
 from collections.abc import Awaitable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -129,7 +130,7 @@ class Keep:
         self.admin = AdminPort(
             AdminParts(
                 config=config,
-                root=root,
+                hmac=self.derived.hmac,
                 folder=self.folder,
                 store=self.store,
                 metrics=self.metrics,
@@ -258,4 +259,7 @@ def node_name(config: Config) -> str:
 
 def say(line: str) -> None:
     """A line for the person at the terminal; standard output holds the request log only."""
-    print(line, file=sys.stderr, flush=True)
+    with suppress(
+        OSError
+    ):  # a terminal that was closed: nobody reads it, and kenari ends for the signal that comes along
+        print(line, file=sys.stderr, flush=True)

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -162,6 +163,20 @@ def test_too_many_messages_at_once_end_the_connection(gateway: Gateway) -> None:
             _events(socket)
     assert closed.value.rcvd is not None
     assert closed.value.rcvd.code == 1008
+
+
+def test_who_sends_too_much_learns_why_though_more_is_under_way(provider: ScriptedProvider) -> None:
+    """RFC 6455, 7.1.1: the connection closes when both have said so; one that broke at once would reset the reason away."""
+    providers: dict[str, Json] = {"p": {"dialect": "chat", "base_url": provider.base_url("chat"), "api_key": "sk-up"}}
+    config = config_text(providers, {"says": {"targets": ["p/says"]}}, max_body="64KiB")
+    with running_gateway(config) as running, _open(running) as socket:
+        with suppress(ConnectionClosed):
+            for _ in range(40):
+                socket.send("x" * 300_000)
+        with pytest.raises(ConnectionClosed) as closed:
+            socket.recv(timeout=20)
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1009
 
 
 def test_a_client_that_goes_takes_its_provider_along(gateway: Gateway, provider: ScriptedProvider) -> None:

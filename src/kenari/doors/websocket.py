@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from websockets.exceptions import ProtocolError
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Request as Handshake
 from websockets.protocol import State
@@ -41,6 +40,9 @@ PING_SECONDS = 30.0
 SILENT_SECONDS = 120.0
 """A client that answers no ping for so long is gone."""
 IDLE_SECONDS = 3600.0
+CLOSE_SECONDS = 3.0
+"""How long the client's closing frame is waited for after ours (RFC 6455, 7.1.1): who breaks off at once, while bytes of
+the client are still under way, may take the frame that says why from it."""
 
 
 class SocketExchange:
@@ -113,6 +115,7 @@ class ResponsesSocket(asyncio.Protocol):
         self._turn: SocketExchange | None = None
         self._task: asyncio.Task[None] | None = None
         self._heard = self._pinged = self._since = self._host.loop.time()
+        self._closing: float | None = None
         self._transport.set_write_buffer_limits(HIGH_WATER)
         self._transport.set_protocol(self)
         self._host.opened(self)
@@ -177,7 +180,7 @@ class ResponsesSocket(asyncio.Protocol):
 
     def tick(self, now: float) -> None:
         """Keep the way open through proxies, and end what nobody uses."""
-        if now - self._heard > SILENT_SECONDS:
+        if now - self._heard > SILENT_SECONDS or (self._closing is not None and now - self._closing > CLOSE_SECONDS):
             self.abort()
         elif self._turn is None and now - self._since > IDLE_SECONDS:
             self._close(CloseCode.GOING_AWAY)
@@ -228,6 +231,8 @@ class ResponsesSocket(asyncio.Protocol):
                 self._hear(message)
 
     def _hear(self, message: bytes) -> None:
+        if self._closing is not None:
+            return
         if self._turn is not None:
             if len(self._waiting) >= MAX_WAITING:
                 self._close(CloseCode.POLICY_VIOLATION)
@@ -280,17 +285,21 @@ class ResponsesSocket(asyncio.Protocol):
             self._flush()
 
     def _close(self, code: CloseCode) -> None:
+        """Say that it ends and why. The library closes the connection when the client has said so too."""
+        self._waiting.clear()
+        if self._turn is not None:
+            self._turn.leave()
         if self._protocol.state is State.OPEN:
-            try:
-                self._protocol.send_close(code)
-            except ProtocolError:
-                self.abort()
-        self._flush()
-        self._transport.close()
+            self._closing = self._host.loop.time()
+            self._protocol.send_close(code)
+            self._flush()
 
     def _flush(self) -> None:
         for data in self._protocol.data_to_send():
             if data:
                 self._transport.write(data)
+            elif self._transport.can_write_eof():
+                self._closing = self._closing or self._host.loop.time()
+                self._transport.write_eof()
             else:
                 self._transport.close()
