@@ -13,7 +13,6 @@ import msgspec
 
 from kenari.config import Config, ServerSettings
 from kenari.core.currency import currency_digits
-from kenari.core.ids import derive_key
 from kenari.core.own_keys import OwnKeyBook
 from kenari.doors.admin.door import MAX_BODY, AdminDoor
 from kenari.doors.admin.guard import Guard
@@ -36,22 +35,23 @@ AUDIT_PATIENCE = 2.0
 
 
 class AdminParts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node's admin port is made from. `root` is the one secret, `folder` where secrets lie that kenari makes.
+    """What a node's admin port is made from. `hmac` is the key of `kn-` secrets' digests, `folder` where secrets lie that
+    kenari makes.
 
     `changed` is awaited after each change of accounts and keys, so that it holds in this node when its answer is out.
     `reload` reads the configuration again and returns its faults; `models` says how many are served since.
     """
 
     config: Config
-    root: bytes
+    hmac: bytes
     folder: Path
     store: Store | None
     metrics: Metrics
     gauges: Callable[[], Mapping[str, float]]
+    models: Callable[[], int]
     changed: Callable[[], Awaitable[None]] | None = None
     reload: Callable[[], Awaitable[list[tuple[str, str]]]] | None = None
     own: OwnKeyBook | None = None
-    models: Callable[[], int] | None = None
 
 
 class AdminPort:
@@ -84,11 +84,11 @@ class AdminPort:
 
     def _make_edge(self) -> Edge:
         parts = self._parts
-        config, key = parts.config, derive_key(parts.root, "keys")
+        config = parts.config
 
         def mint() -> tuple[str, bytes]:
             secret = make_key(secrets.token_bytes(32))
-            return secret, fingerprint(key, secret.encode())
+            return secret, fingerprint(parts.hmac, secret.encode())
 
         house = Management(
             store=parts.store,
@@ -98,7 +98,7 @@ class AdminPort:
             started=time.time(),
             version=VERSION,
             gauges=parts.gauges,
-            models=parts.models or (lambda: len(config.models)),
+            models=parts.models,
             zone=ZoneInfo(config.time_zone),
             changed=parts.changed,
             own=parts.own,

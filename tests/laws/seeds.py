@@ -260,8 +260,8 @@ SEEDS = [
     ),
     Seed(
         "S161",
-        "gateway/serve.py",
-        "line.charge = self._services.pricing.charge(line.legs, line.price)",
+        "gateway/admission.py",
+        "line.charge = self._pricing.charge(line.legs, line.price)",
         "line.charge = 0",
     ),
     Seed("F14", "gateway/repeats.py", "if shared.body_digest != body:", "if False:"),

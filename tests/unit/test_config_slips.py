@@ -98,7 +98,7 @@ NOTED: list[tuple[str, dict[str, str], str]] = [
 def test_check_notes_a_client_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     text = '[limits]\nurl = "valkey://cache"\n'
     assert not any("limits.url" in note for note in parse(text).notes)
-    monkeypatch.setattr("kenari.keys.place.CLIENT", "no_such_package")
+    monkeypatch.setattr("kenari.keys.client.LIBRARY", "no_such_package")
     assert any("limits.url" in note and "kenari[valkey]" in note for note in parse(text).notes)
 
 

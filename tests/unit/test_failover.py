@@ -488,20 +488,25 @@ def test_hedging_does_not_change_a_failure() -> None:
     assert (got.status, asked, line.ending) == (503, ["p1", "p2"], "failed")
 
 
+async def leave_a_race(town: Town) -> None:
+    """A hedged route whose usual time is known after 20 calls; then a client that leaves while both its members are at it."""
+    town.services.catalog = Catalog(
+        {"a": Model(id="a", targets=(TargetRef("p1", "x"),)), "b": Model(id="b", targets=(TargetRef("p2", "y"),))},
+        {"r": Route(("a", "b"), hedge=True)},
+    )
+    for _ in range(20):
+        await town.ask(model="r")
+    body = {"model": "r", "stream": True, "messages": [{"role": "user", "content": "x"}]}
+    exchange = Exchange(PATHS["chat"], json.dumps(body).encode())
+    task = asyncio.get_running_loop().create_task(town.door.serve(exchange))
+    await asyncio.sleep(0.1)
+    exchange.leave()
+    await asyncio.wait_for(task, 2)
+
+
 def test_a_client_that_goes_ends_both_sides_of_a_race() -> None:
     async def story(town: Town) -> None:
-        town.services.catalog = Catalog(
-            {"a": Model(id="a", targets=(TargetRef("p1", "x"),)), "b": Model(id="b", targets=(TargetRef("p2", "y"),))},
-            {"r": Route(("a", "b"), hedge=True)},
-        )
-        for _ in range(20):
-            await town.ask(model="r")
-        body = {"model": "r", "stream": True, "messages": [{"role": "user", "content": "x"}]}
-        exchange = Exchange(PATHS["chat"], json.dumps(body).encode())
-        task = asyncio.get_running_loop().create_task(town.door.serve(exchange))
-        await asyncio.sleep(0.1)
-        exchange.leave()
-        await asyncio.wait_for(task, 2)
+        await leave_a_race(town)
         assert [call.aborted for call in town.rig.upstream.calls[20:]] == [True, True]
         assert town.rig.books.lines[-1].ending == "client_closed"
 
@@ -515,18 +520,7 @@ def test_a_client_that_leaves_a_race_pays_one_of_its_sides_u6(moment: str) -> No
     word = slow if moment == "no winner yet" else Script([(0, ROLE + TEXT), (5, None)])
 
     async def story(town: Town) -> None:
-        town.services.catalog = Catalog(
-            {"a": Model(id="a", targets=(TargetRef("p1", "x"),)), "b": Model(id="b", targets=(TargetRef("p2", "y"),))},
-            {"r": Route(("a", "b"), hedge=True)},
-        )
-        for _ in range(20):
-            await town.ask(model="r")
-        body = {"model": "r", "stream": True, "messages": [{"role": "user", "content": "x"}]}
-        exchange = Exchange(PATHS["chat"], json.dumps(body).encode())
-        task = asyncio.get_running_loop().create_task(town.door.serve(exchange))
-        await asyncio.sleep(0.1)
-        exchange.leave()
-        await asyncio.wait_for(task, 2)
+        await leave_a_race(town)
         line = town.rig.books.lines[-1]
         assert line.ending == "client_closed"
         paid = "p1/x" if moment == "no winner yet" else "p2/y"

@@ -409,6 +409,6 @@ def test_a_server_that_is_not_there_at_the_start_is_found_later_and_no_secret_is
 
     asyncio.run(run())
     assert "planted-secret" not in caplog.text
-    monkeypatch.setattr(valkey_module, "_client", None)
+    monkeypatch.setattr("kenari.keys.client.LIBRARY", "no_such_package")
     with pytest.raises(OSError, match=r"kenari\[valkey\]"):
         ValkeyLimits("valkey://h", "p", lambda: 0.0)

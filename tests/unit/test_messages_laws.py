@@ -5,26 +5,18 @@ import json
 from typing import Any
 
 import pytest
+from events_kit import essence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from messages_kit import ID, SHARED, STREAMS, decode, encode, frames_of, stream
 
-from kenari.core.events import Event, Failure, Seal, Stop, StopReason
+from kenari.core.events import Failure, Seal, Stop, StopReason
 from kenari.core.fold import Block, Reply, fold, unfold
 from kenari.core.grammar import check
 from kenari.core.profile import Profile
 from kenari.core.usage import Usage
 from kenari.dialects.messages import MESSAGES
 from kenari.wire import jsonx
-
-
-def essence(events: list[Event]) -> Any:
-    """All that an answer says, without how it was cut into events."""
-    last = events[-1]
-    if isinstance(last, Failure):
-        return last.error.code
-    reply = fold(events)
-    return reply.blocks, reply.stop, reply.usage
 
 
 @settings(max_examples=60, deadline=None)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
+from responses_kit import SCHEMAS
 
 from kenari.core.errors import KenariError, interrupted
 from kenari.core.events import Args, Close, Event, Meter, Open, Reason, Seal, Start, Stop, Text
@@ -234,22 +235,6 @@ def validator(schema: str) -> Any:
     """A validator of one schema of the specification."""
     spec = json.loads(SPEC.read_text())
     return Draft202012Validator({"$ref": f"#/components/schemas/{schema}", "components": spec["components"]})
-
-
-SCHEMAS = {
-    "response.created": "ResponseCreatedStreamingEvent",
-    "response.output_item.added": "ResponseOutputItemAddedStreamingEvent",
-    "response.output_item.done": "ResponseOutputItemDoneStreamingEvent",
-    "response.reasoning_summary_part.added": "ResponseReasoningSummaryPartAddedStreamingEvent",
-    "response.reasoning_summary_part.done": "ResponseReasoningSummaryPartDoneStreamingEvent",
-    "response.reasoning_summary_text.delta": "ResponseReasoningSummaryDeltaStreamingEvent",
-    "response.reasoning_summary_text.done": "ResponseReasoningSummaryDoneStreamingEvent",
-    "response.output_text.delta": "ResponseOutputTextDeltaStreamingEvent",
-    "response.function_call_arguments.delta": "ResponseFunctionCallArgumentsDeltaStreamingEvent",
-    "response.function_call_arguments.done": "ResponseFunctionCallArgumentsDoneStreamingEvent",
-    "response.completed": "ResponseCompletedStreamingEvent",
-    "response.failed": "ResponseFailedStreamingEvent",
-}
 
 
 @pytest.mark.skipif(not SPEC.is_file(), reason="the specification lies beside the project only where it is developed")

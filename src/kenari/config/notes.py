@@ -4,7 +4,7 @@ import importlib.util
 
 from kenari.config.builtin import SCRIPTED, SCRIPTED_MODEL
 from kenari.config.settings import Config
-from kenari.keys.place import lacks_client
+from kenari.keys.client import lacks_client
 from kenari.providers.rows import ROWS
 from kenari.wire.address import is_loopback
 

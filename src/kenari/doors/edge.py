@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias
 
 from kenari.core.errors import KenariError
+from kenari.core.ids import REQUEST_ID_BYTES
 from kenari.core.ports import Exchange
 from kenari.doors.connection import Connection
 from kenari.doors.exchange import Living
@@ -48,8 +49,8 @@ class Edge:
     def new_id(self) -> str:
         """The one id of a request (D14). Randomness is fetched for many at once: it takes a system call."""
         if not self._ids:
-            drawn = os.urandom(8 * IDS_AT_ONCE).hex()
-            self._ids = [drawn[at : at + 16] for at in range(0, len(drawn), 16)]
+            drawn, size = os.urandom(REQUEST_ID_BYTES * IDS_AT_ONCE).hex(), 2 * REQUEST_ID_BYTES
+            self._ids = [drawn[at : at + size] for at in range(0, len(drawn), size)]
         return self._ids.pop()
 
     def opened(self, connection: Living) -> None:

@@ -2,12 +2,17 @@
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+import time
+from typing import Self
 
 from kenari.catalog.models import Model
 from kenari.core.caller import Caller
-from kenari.core.ports import Admission, Books, Exchange, Hold, LimitReached, Limits, Line, Reservation
+from kenari.core.errors import KenariError
+from kenari.core.ports import Admission, Exchange, Hold, LimitReached, Line, Reservation
 from kenari.core.price import Price
+from kenari.dialects.base import Dialect
+from kenari.gateway.faults import internal, log_fault
+from kenari.gateway.heads import answer_error
 from kenari.gateway.rates import rate_lines
 from kenari.gateway.services import Services
 from kenari.keys.identify import identify
@@ -37,19 +42,48 @@ def allowed_price(services: Services, caller: Caller, name: str, model: Model) -
 
 
 class Entry:
-    """One request's way in and out. `admission` and `hold` are what it was given; None where it got none (yet)."""
+    """One request's way in and out, whatever its endpoint. `admission` and `hold` are what it was given; None where it got
+    none (yet). Used as a context: whatever ends it is the client's answer, in the format of `dialect`, and the line's;
+    then the limits and the books hear of it. Nothing but a cancellation leaves it.
 
-    def __init__(self, limits: Limits, books: Books) -> None:
-        self._limits, self._books = limits, books
+    `exchange` is where answers go from now on.
+    """
+
+    def __init__(self, services: Services, exchange: Exchange, dialect: Dialect, line: Line) -> None:
+        self._limits, self._books, self._pricing = services.limits, services.books, services.pricing
+        self._clock, self._dialect, self._line = services.clock, dialect, line
+        self._began = services.clock()
+        self.exchange = exchange
         self.admission: Admission | None = None
         self.hold: Hold | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, trace: object) -> bool:
+        try:
+            if isinstance(fault, KenariError):
+                self._refuse(fault)
+            elif isinstance(fault, Exception):  # ours: the client gets an error of its format, the operator a trace
+                self._break(fault)
+        finally:
+            self._leave()
+        return isinstance(fault, Exception)
 
     async def enter(self, reservation: Reservation, tokens: int, body: bytes) -> Hold:
         """Count the request of about `tokens` tokens in and set its money aside; `body` is a digest of its body.
 
-        Raises LimitReached (429), or the books' 402, 409 or 503. Limits that have to be asked over a network are asked
-        while the books work: then a refused request may have a hold, which is to be given back.
+        Raises LimitReached (429), or the books' 402, 409 or 503. Whatever is answered then says how the limits stand.
         """
+        try:
+            return await self._enter(reservation, tokens, body)
+        finally:
+            if self.admission is not None:
+                self._tell(self.admission)
+
+    async def _enter(self, reservation: Reservation, tokens: int, body: bytes) -> Hold:
+        """Limits that have to be asked over a network are asked while the books work: then a refused request may have a
+        hold, which is to be given back."""
         caller = reservation.caller
         if caller.unlimited:  # there is nothing to count, wherever the limits are
             self.admission = Admission(reservation.id, caller)
@@ -84,21 +118,39 @@ class Entry:
         """Both have let it in: it will have a bill line."""
         return self.admission is not None and self.hold is not None
 
-    def leave(self, line: Line) -> None:
-        """The request has ended with this line. Its tokens are counted as they were, its hold is settled."""
+    def _refuse(self, error: KenariError) -> None:
+        line = self._line
+        line.code, line.status = error.code, error.status
+        line.ending = "failed" if self.admitted else "refused"
+        if isinstance(error, LimitReached):
+            self._tell(error)
+        answer_error(self.exchange, self._dialect, error)
+
+    def _break(self, fault: Exception) -> None:
+        line = self._line
+        log_fault(fault, line.id)
+        line.code, line.ending, line.status = "internal_error", "failed", 500
+        answer_error(self.exchange, self._dialect, internal())
+
+    def _leave(self) -> None:
+        """The request has ended. Its tokens are counted as they were, its hold is settled."""
+        line = self._line
+        line.duration_ms = (self._clock() - self._began) * 1000
+        if line.price is not None:
+            line.charge = self._pricing.charge(line.legs, line.price)
         if self.admission is not None and not self.admission.caller.unlimited:
             self._limits.release(self.admission, line.usage.total)
         self._books.settle(self.hold, line)
 
+    def _tell(self, found: Admission | LimitReached) -> None:
+        """Let whatever answer goes out say how the limits stand (A4)."""
+        if found.requests is not None or found.tokens is not None:
+            messages = self._dialect.name == "messages"
+            self.exchange.extra_headers += rate_lines(found.requests, found.tokens, messages, time.time)
+
 
 def _succeeded(task: "asyncio.Future[Admission] | asyncio.Future[Hold]") -> bool:
     return task.done() and not task.cancelled() and task.exception() is None
-
-
-def tell_rates(exchange: Exchange, found: Admission | LimitReached, messages: bool, now: Callable[[], float]) -> None:
-    """Let whatever answer goes out say how the limits stand (A4)."""
-    if found.requests is not None or found.tokens is not None:
-        exchange.extra_headers += rate_lines(found.requests, found.tokens, messages, now)
 
 
 async def digest_of(path: str, body: bytes) -> bytes:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from kenari.core.errors import KenariError, interrupted
-from kenari.core.events import Event, Meter
+from kenari.core.events import Event, Failure, Meter
 from kenari.core.ports import Call, Outgoing, Upstream
 from kenari.core.request import Request
 from kenari.core.usage import Usage
@@ -49,7 +49,6 @@ class Attempt:
         self.left = False
         self.done = done
         self.first_content: float | None = None
-        self.answered = False
         self._request, self._sink = request, sink
         self._decoder: Decoder | None = None  # of a stream
         self._frames: Frames | None = None
@@ -117,7 +116,6 @@ class Attempt:
             self._decoder = self._dialect.decoder(self._provider.profile, self._answer_id)
         else:
             self._mode = "json"
-        self.answered = True
 
     def on_body(self, data: bytes) -> None:
         """The next bytes: one write to the client at most."""
@@ -257,7 +255,7 @@ class Attempt:
         events = decoder.feed_all(frames.flush())
         if not self.gate.content and self.gate.stop is None and not events and not decoder.done:
             events = decoder.finish()
-            if not self.gate.content and all(type(event).__name__ == "Failure" for event in events):
+            if not self.gate.content and all(isinstance(event, Failure) for event in events):
                 self._fail(no_answer())
                 return
         else:

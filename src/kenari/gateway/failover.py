@@ -1,13 +1,16 @@
 """From candidate to candidate until the first content (M2, D7): when to go on, how long, and what to say when all are out."""
 
 import asyncio
-import random
 from collections.abc import Sequence
 from typing import Protocol
 
+import msgspec
+
 from kenari.catalog.health import Standing, percentile
+from kenari.core.caller import Caller
 from kenari.core.errors import KenariError
-from kenari.gateway.plan import Candidate
+from kenari.core.request import Request
+from kenari.gateway.plan import Candidate, Plan
 from kenari.gateway.routing import Outcome, Routing, Step
 from kenari.gateway.run import Run, Wanted
 from kenari.gateway.services import Services
@@ -24,18 +27,36 @@ _ALL_LIMITED = "all of the model's providers are rate limiting. wait and send th
 _TOO_LATE = "the model's providers did not answer in time. send the request again"
 
 
+class Way(msgspec.Struct, frozen=True):
+    """The way of one request: its candidates in order, the loop's time by which there has to be content, and the name
+    under which its conversation is pinned (M3), None without one."""
+
+    steps: list[Step]
+    until: float
+    conversation: str | None
+
+
+async def find_way(
+    services: Services, plan: Plan, caller: Caller, session: str | None, request: Request | None = None
+) -> Way:
+    """Order the candidates of a plan for a request of a caller in a session."""
+    routing, conversation = services.routing, None
+    if session is not None:
+        conversation = routing.conversation_key(caller.account, plan.model.id, session)
+    steps = await routing.steps(plan, request, conversation)
+    deadline = services.deadline if plan.entry.deadline is None else plan.entry.deadline
+    return Way(steps, services.clock() + deadline, conversation)
+
+
 async def serve_candidates(run: Run, services: Services, wanted: Wanted) -> KenariError | None:
     """Order the candidates of what is wanted and try them; the error to tell the client, None when it was answered."""
-    plan, routing, conversation = wanted.plan, services.routing, None
-    if wanted.session is not None:
-        conversation = routing.conversation_key(wanted.caller.account, plan.model.id, wanted.session)
-    steps = await routing.steps(plan, wanted.request, conversation)
-    deadline = services.deadline if plan.entry.deadline is None else plan.entry.deadline
-    if plan.entry.hedge and len(steps) > 1 and steps[1].standing is Standing.READY:
-        after = percentile(routing.health(steps[0].candidate), HEDGED_SHARE)
+    plan, routing = wanted.plan, services.routing
+    way = await find_way(services, plan, wanted.caller, wanted.session, wanted.request)
+    if plan.entry.hedge and len(way.steps) > 1 and way.steps[1].standing is Standing.READY:
+        after = percentile(routing.health(way.steps[0].candidate), HEDGED_SHARE)
         if after is not None:
-            return await _hedge(run, routing, steps, (after, run.now() + deadline), conversation)
-    return await try_candidates(run, routing, steps, run.now() + deadline, conversation)
+            return await _hedge(run, routing, way, after)
+    return await try_candidates(run, routing, way)
 
 
 class Tries(Protocol):
@@ -55,60 +76,49 @@ class Tries(Protocol):
         ...
 
 
-async def _hedge(
-    run: Run, routing: Routing, steps: list[Step], times: tuple[float, float], conversation: str | None
-) -> KenariError | None:
-    """The first two side by side when the first is late, then the others in turn. `times` are after how many seconds the
-    second begins, and the loop's time by which there has to be content."""
-    first, rival = steps[0].candidate, steps[1].candidate
+async def _hedge(run: Run, routing: Routing, way: Way, after: float) -> KenariError | None:
+    """The first two side by side when the first has no content `after` so many seconds, then the others in turn."""
+    first, rival = way.steps[0].candidate, way.steps[1].candidate
     routing.began(first)
-    outcomes = await run.hedged(first, rival, *times)
+    outcomes = await run.hedged(first, rival, after, way.until)
     for outcome in outcomes:
         routing.note(outcome)
     last = outcomes[-1]
-    if last.error is None and not last.left and conversation is not None:
-        routing.pins.put(conversation, last.candidate.name)
+    if last.error is None and not last.left and way.conversation is not None:
+        routing.pins.put(way.conversation, last.candidate.name)
     if last.error is None or run.committed or not last.error.elsewhere:
         return last.error
-    rest = steps[1:] if len(outcomes) == 1 else steps[2:]
-    return await try_candidates(run, routing, rest, times[1], conversation, outcomes)
+    rest = msgspec.structs.replace(way, steps=way.steps[len(outcomes) :])
+    return await try_candidates(run, routing, rest, outcomes)
 
 
-async def try_candidates(
-    run: Tries,
-    routing: Routing,
-    steps: list[Step],
-    until: float,
-    conversation: str | None,
-    before: Sequence[Outcome] = (),
-) -> KenariError | None:
-    """Try the steps in order until one answers; the error to tell the client, None when it was answered.
+async def try_candidates(run: Tries, routing: Routing, way: Way, before: Sequence[Outcome] = ()) -> KenariError | None:
+    """Try the steps of a way until one answers; the error to tell the client, None when it was answered.
 
-    `until` is the loop's time by which there has to be content. The one that answers is pinned to the conversation (M3).
-    `before` are the outcomes of candidates that were tried already.
+    The one that answers is pinned to the conversation. `before` are the outcomes of candidates that were tried already.
     """
     outcomes: list[Outcome] = list(before)
     pause = FIRST_PAUSE
-    for step in steps:
+    for step in way.steps:
         candidate = step.candidate
         if step.standing is Standing.EXCLUDED or not _worth(candidate, outcomes):
             continue
         if outcomes and outcomes[-1].called and outcomes[-1].candidate.provider.name == candidate.provider.name:
-            await asyncio.sleep(min(pause * random.random(), max(0.0, until - run.now())))
+            await asyncio.sleep(min(routing.jitter(pause), max(0.0, way.until - run.now())))
             pause = min(LONGEST_PAUSE, pause * 2)
         if run.committed:
             break
-        if run.now() >= until:
+        if run.now() >= way.until:
             return KenariError("upstream_timeout", _TOO_LATE)
         routing.began(candidate)
-        outcome = await run.attempt(candidate, until)
+        outcome = await run.attempt(candidate, way.until)
         routing.note(outcome)
         outcomes.append(outcome)
-        if outcome.error is None and not outcome.left and conversation is not None and len(steps) > 1:
-            routing.pins.put(conversation, candidate.name)
+        if outcome.error is None and not outcome.left and way.conversation is not None and len(way.steps) > 1:
+            routing.pins.put(way.conversation, candidate.name)
         if outcome.error is None or run.committed or not outcome.error.elsewhere:
             return outcome.error
-    return all_out(outcomes, [step for step in steps if step.standing is Standing.EXCLUDED], routing)
+    return all_out(outcomes, [step for step in way.steps if step.standing is Standing.EXCLUDED], routing)
 
 
 def _worth(candidate: Candidate, outcomes: list[Outcome]) -> bool:

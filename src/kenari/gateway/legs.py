@@ -8,7 +8,6 @@ from kenari.core.events import Args, Close, Event, Foreign, Meter, Open, Reason,
 from kenari.core.fold import Block, Fold
 from kenari.core.request import CallPart, Part, ReasoningPart, TextPart, Turn
 from kenari.core.usage import Usage
-from kenari.wire import jsonx
 
 SealBlocks = Callable[[list[Block]], str]
 """The envelope of a reasoning block's proofs, "" where there is none to keep."""
@@ -135,8 +134,3 @@ class Legs:
         if not isinstance(event, Close):
             self.shown = True
         return event if place == event.index else msgspec.structs.replace(event, index=place)
-
-
-def result_text(text: str) -> bytes:
-    """A tool's words as the inside of a JSON string."""
-    return jsonx.escape(text)

@@ -17,7 +17,7 @@ from kenari.core.ports import Leg
 from kenari.core.request import CallPart, Part, Request, ResultPart, TextPart, ToolChoice, Turn
 from kenari.dialects.base import Proof
 from kenari.dialects.fit.format import function_name, way_of
-from kenari.gateway.legs import Legs, result_text
+from kenari.gateway.legs import Legs
 from kenari.gateway.plan import Candidate
 from kenari.gateway.schema import Check, make_check
 from kenari.gateway.services import Services
@@ -196,7 +196,7 @@ class Loop(Sink):
         for call, result in zip(calls, results, strict=True):
             texts = [jsonx.unescape(part.text) for part in result.part.parts if isinstance(part, TextPart)]
             pieces.append(f"[{call.name}] {' '.join(texts)[: MIXED_TOKENS * 4]}")
-        return self._legs.open_text(result_text("\n\n".join(pieces)))
+        return self._legs.open_text(jsonx.escape("\n\n".join(pieces)))
 
     def _ask_again(self, request: Request, fault: str) -> Request:
         """The one repair round: the model sees its answer and what is wrong with it."""
@@ -255,4 +255,4 @@ class Waiting:
 
 
 def _with_words(part: ResultPart, words: str) -> ResultPart:
-    return ResultPart(part.call_id, [*part.parts, TextPart(result_text(words))], part.is_error)
+    return ResultPart(part.call_id, [*part.parts, TextPart(jsonx.escape(words))], part.is_error)

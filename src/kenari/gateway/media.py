@@ -53,7 +53,9 @@ class Media:
 
 
 def has_media(request: Request) -> bool:
-    """Whether there is anything to prepare. Asked of each request, so it only looks at types."""
+    """Whether there is anything to prepare. Asked of each request, so it only looks at types, and at none of plain texts."""
+    if request.plain:
+        return False
     for turn in request.turns:
         for part in turn.parts:
             kind = type(part)

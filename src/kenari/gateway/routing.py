@@ -129,6 +129,10 @@ class Routing:
         """Drop what is remembered of candidates that are not among these (the configuration was reloaded)."""
         self._health = {name: health for name, health in self._health.items() if name in names}
 
+    def jitter(self, longest: float) -> float:
+        """A share of some seconds, by chance."""
+        return longest * self._chance.random()
+
     def _keep(self, candidate: Candidate, before: Health, after: Health) -> None:
         if after is not before:
             self._health[candidate.name] = after
@@ -149,8 +153,11 @@ class Routing:
 
 def session_of(request: Request, headers: dict[bytes, bytes]) -> str | None:
     """What a client calls its conversation: `prompt_cache_key`, `session_id` or the header `x-session-id` (M3)."""
-    if request.cache_key is not None:
-        return request.cache_key
+    return session_in(headers) if request.cache_key is None else request.cache_key
+
+
+def session_in(headers: dict[bytes, bytes]) -> str | None:
+    """The same of the header alone."""
     value = headers.get(b"x-session-id", b"")
     return value.decode("latin-1") if 0 < len(value) <= MAX_SESSION else None
 

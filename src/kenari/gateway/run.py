@@ -115,8 +115,7 @@ class Run:
         """Runs of tools: legs of this request like calls of providers."""
         self._line.legs = [*self._line.legs, *legs]
         if self._tab is not None:
-            for leg in legs:
-                self._tab.close(leg)
+            self._tab.note()
 
     def seal(self, proofs: list[Proof]) -> str:
         """The envelope of these proofs of the candidate that is being tried."""
@@ -158,7 +157,7 @@ class Run:
         line.legs = [*legs[:before], *forgiven]
         line.usage = billed_usage(line.legs)
         if self._tab is not None:
-            self._tab.close_again(line.legs)
+            self._tab.note()
 
     async def _prepare(self, media: Preparation, candidate: Candidate) -> Request | None:
         """The request with its images and documents as the candidate takes them; None when the client went away."""
@@ -341,7 +340,7 @@ class Run:
             if leg.usage.estimated:
                 line.counted = attempt.count.encoding
         if self._tab is not None and not lost:
-            self._tab.close(leg)
+            self._tab.end()
         if attempt.error is None and attempt.gate.stop is not None:
             line.ending = "length" if attempt.gate.stop.reason == "length" else "done"
 

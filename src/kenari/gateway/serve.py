@@ -1,21 +1,19 @@
 """One request from bytes to bytes. `Gateway.complete` reads as a table of contents."""
 
-import time
 from typing import cast
 
 import msgspec
 
 from kenari.core.caller import Caller
 from kenari.core.errors import KenariError
-from kenari.core.ports import Exchange, LimitReached, Line, Repeat, Reservation
+from kenari.core.ports import Exchange, Line, Repeat, Reservation
 from kenari.core.price import Price
 from kenari.core.request import Request
 from kenari.dialects.base import Dialect
 from kenari.dialects.registry import DIALECTS
-from kenari.gateway.admission import Entry, allowed_price, digest_of, known_caller, repeat_name, tell_rates
+from kenari.gateway.admission import Entry, allowed_price, digest_of, known_caller, repeat_name
 from kenari.gateway.count import count_at_candidates
 from kenari.gateway.failover import serve_candidates
-from kenari.gateway.faults import internal, log_fault
 from kenari.gateway.heads import JSON, answer_error, id_lines
 from kenari.gateway.kinds.serve import Kinds
 from kenari.gateway.plan import Plan
@@ -54,13 +52,11 @@ class Gateway:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._clock = services.clock
         self._plans = Plans(services)
         self.kinds = Kinds(services, self._plans, DIALECTS["chat"])
 
     async def complete(self, exchange: Exchange, dialect: Dialect) -> None:
         """Answer one request of a chat endpoint. Never raises: a failure is the client's answer and the line's code."""
-        started = self._clock()
         line = Line(
             id=exchange.id,
             client_format=dialect.name,
@@ -69,33 +65,20 @@ class Gateway:
             peer=exchange.peer,
         )
         dialect = self._services.dialects.get(dialect.name, dialect)
-        entry = Entry(self._services.limits, self._services.books)
         claim: Claim | None = None
         try:
-            asked = self._asked(exchange, dialect, line)
-            digest = await self._digest(exchange, dialect, asked.caller)
-            claim = self._claim(exchange, asked.caller, digest)
-            if claim is not None and claim.late:
-                await claim.attach(exchange, line)
-                return
-            exchange = exchange if claim is None else cast("Exchange", claim.shared)
-            tab = await self._enter(entry, exchange, asked, line, Sent(digest, claim.repeat if claim else None))
-            await self._answer(exchange, dialect, asked, tab, line)
-        except KenariError as error:
-            line.code, line.status = error.code, error.status
-            line.ending = "failed" if entry.admitted else "refused"
-            if isinstance(error, LimitReached):
-                tell_rates(exchange, error, dialect.name == "messages", time.time)
-            answer_error(exchange, dialect, error)
-        except Exception as fault:  # noqa: BLE001 - ours: the client gets an error of its format, the operator a trace
-            log_fault(fault, exchange.id)
-            line.code, line.ending, line.status = "internal_error", "failed", 500
-            answer_error(exchange, dialect, internal())
+            with Entry(self._services, exchange, dialect, line) as entry:
+                asked = self._asked(exchange, dialect, line)
+                digest = await self._digest(exchange, dialect, asked.caller)
+                claim = self._claim(exchange, asked.caller, digest)
+                if claim is not None:
+                    if claim.late:
+                        await claim.attach(exchange, line)
+                        return
+                    exchange = entry.exchange = cast("Exchange", claim.shared)
+                tab = await self._enter(entry, asked, line, Sent(digest, claim.repeat if claim else None))
+                await self._answer(exchange, dialect, asked, tab, line)
         finally:
-            line.duration_ms = (self._clock() - started) * 1000
-            if line.price is not None:
-                line.charge = self._services.pricing.charge(line.legs, line.price)
-            entry.leave(line)
             if claim is not None:
                 claim.end(line)
 
@@ -120,41 +103,32 @@ class Gateway:
         value = exchange.headers.get(IDEMPOTENCY_KEY)
         return self._services.repeats.claim(repeat_name(caller, value), digest, exchange) if value else None
 
-    async def _enter(self, entry: Entry, exchange: Exchange, asked: Asked, line: Line, sent: Sent) -> Tab | None:
+    async def _enter(self, entry: Entry, asked: Asked, line: Line, sent: Sent) -> Tab | None:
         """Past the limits and the books, with one wait; the running bill of a request that is paid."""
-        services, caller, request = self._services, asked.caller, asked.request
-        if caller.unlimited:
-            reservation = Reservation(
-                id=exchange.id, caller=caller, model=asked.plan.model.id, price=asked.price, repeat=sent.repeat
-            )
-            await entry.enter(reservation, 0, b"")
-            line.price = asked.price
-            return None
-        prompt = Count(request, services.counter, asked.plan.model.targets[0].model).prompt()
+        services, caller, request, model = self._services, asked.caller, asked.request, asked.plan.model
         quote: Quote | None = None
-        fees = self._fees(asked)
-        if asked.price is not None and (fees or not asked.price.free) and services.pricing.enforce:
-            quote = make_quote(request, asked.plan.model, asked.price, prompt, fees)
+        prompt = 0
+        if not caller.unlimited:
+            prompt = Count(request, services.counter, model.targets[0].model).prompt()
+            fees = self._fees(asked)
+            if asked.price is not None and (fees or not asked.price.free) and services.pricing.enforce:
+                quote = make_quote(request, model, asked.price, prompt, fees)
         reservation = Reservation(
-            id=exchange.id,
+            id=line.id,
             caller=caller,
-            model=asked.plan.model.id,
+            model=model.id,
             amount=quote.amount if quote else 0,
             least=quote.least if quote else 0,
             price=asked.price,
             repeat=sent.repeat,
         )
-        try:
-            hold = await entry.enter(reservation, prompt, sent.digest)
-        finally:
-            if entry.admission is not None:
-                tell_rates(exchange, entry.admission, request.origin == "messages", time.time)
+        hold = await entry.enter(reservation, prompt, sent.digest)
         line.price = asked.price
         if quote is None:
             return None
         lower_cap(request, quote, hold.amount)
         line.notices = request.notices
-        return Tab(services.books, hold, quote, services.pricing.charge)
+        return Tab(services.books, hold, quote, services.pricing.charge, line)
 
     def _fees(self, asked: Asked) -> int:
         """What is set aside beside tokens: the fee for an own key, and one run of each server tool that has a price."""

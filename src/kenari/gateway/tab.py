@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from kenari.core.ports import Books, Hold, Leg
+from kenari.core.ports import Books, Hold, Leg, Line
 from kenari.core.price import Price
 from kenari.core.usage import Usage
 from kenari.gateway.quote import Quote
@@ -28,45 +28,40 @@ class Running(Protocol):
 
 
 class Tab:
-    """What a request has cost so far. A crash is billed the last that was noted (U5), so it is noted as it grows."""
+    """What a request has cost so far. A crash is billed the last that was noted (U5), so it is noted as it grows. The legs
+    that have ended are those of `line`."""
 
-    def __init__(self, books: Books, hold: Hold, quote: Quote, charge: Charge) -> None:
+    def __init__(self, books: Books, hold: Hold, quote: Quote, charge: Charge, line: Line) -> None:
         self.hold, self.quote = hold, quote
         self._price = quote.price
-        self._books, self._charge = books, charge
-        self._closed: list[Leg] = []
+        self._books, self._charge, self._line = books, charge, line
         self._running: Running | None = None
         self._noted = 0
         self._last = 0.0
 
     def tally(self, count: Count) -> Tally:
         """A tally for the next call, bounded by what earlier calls have left of the hold."""
-        return Tally(count, self.quote.most(self.hold.amount, self._spent(self._closed)))
+        return Tally(count, self.quote.most(self.hold.amount, self._spent(self._line.legs)))
 
     def begin(self, running: Running, price: Price | None) -> None:
         """A call is under way, at the price of the model that serves: a route's quote is that of its dearest member."""
         self._running = running
         self._price = price or self.quote.price
 
-    def close(self, leg: Leg) -> None:
-        """The call has ended as this leg. What it cost is noted before another one begins."""
+    def end(self) -> None:
+        """The call has ended, and its leg stands in the line. What it cost is noted before another one begins."""
         self._running = None
-        self._closed.append(leg)
-        self._note()
-
-    def close_again(self, legs: Sequence[Leg]) -> None:
-        """These are the legs that have ended: some that were closed turned out not to be the caller's bill."""
-        self._closed = list(legs)
-        self._note()
+        self.note()
 
     def tick(self, now: float) -> None:
         """Note what it costs by now, once a second."""
         if now - self._last >= NOTE_SECONDS:
             self._last = now
-            self._note()
+            self.note()
 
-    def _note(self) -> None:
-        legs = self._closed
+    def note(self) -> None:
+        """Note what it costs by now: legs have been added to the line, or turned out not to be the caller's bill."""
+        legs = self._line.legs
         if self._running is not None and self._running.began:
             legs = [*legs, Leg("", self._running.usage, "", 0.0)]
         charge = self._spent(legs)

@@ -13,7 +13,6 @@ from kenari.core.events import Source
 from kenari.core.ports import Leg
 from kenari.core.request import CallPart, Notice, Request, ResultPart, Served, TextPart, Tool
 from kenari.core.usage import Usage
-from kenari.gateway.legs import result_text
 from kenari.tools.base import ServerTool, ToolError, cut_to_tokens
 from kenari.wire import jsonx
 
@@ -71,7 +70,7 @@ class Toolbox:
         if at >= MAX_AT_ONCE:
             return _failed(call, f"at most {MAX_AT_ONCE} tools run at once. call again with fewer")
         if (call.name, call.arguments) in self._done:
-            part = ResultPart(call.call_id, [TextPart(result_text(_REPEATED))])
+            part = ResultPart(call.call_id, [TextPart(jsonx.escape(_REPEATED))])
             return Result(part, None, repeated=True)
         used = self._uses.get(call.name, 0)
         if entry.served.max_uses is not None and used >= entry.served.max_uses:
@@ -94,7 +93,7 @@ class Toolbox:
             text += "\n[the rest was left out]"
         leg = Leg(entry.tool.kind, Usage(), "ok", (loop.time() - began) * 1000, fee=outcome.fee)
         self._done.add((call.name, call.arguments))
-        part = ResultPart(call.call_id, [TextPart(result_text(text))])
+        part = ResultPart(call.call_id, [TextPart(jsonx.escape(text))])
         return Result(part, leg, outcome.sources, outcome.searches)
 
 
@@ -147,5 +146,5 @@ def _arguments(call: CallPart) -> dict[str, Any]:
 
 
 def _failed(call: CallPart, message: str) -> Result:
-    part = ResultPart(call.call_id, [TextPart(result_text(message))], is_error=True)
+    part = ResultPart(call.call_id, [TextPart(jsonx.escape(message))], is_error=True)
     return Result(part, None)

@@ -5,12 +5,11 @@ Nodes then still agree mostly: the order of candidates comes from the conversati
 """
 
 import asyncio
-import importlib
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from kenari.gateway.pins import PIN_SECONDS, MemoryPins
+from kenari.keys.client import make_client
 
 _log = logging.getLogger("kenari.pins")
 
@@ -25,19 +24,7 @@ class ValkeyPins:
 
     def __init__(self, url: str, clock: Callable[[], float], seconds: float = PIN_SECONDS) -> None:
         """Raises OSError when the client library is not installed or the address is none."""
-        try:
-            # an extra, which costs memory and start-up time: who shares pins pays for it
-            client = importlib.import_module("valkey.asyncio")
-            self._failed: type[Exception] = importlib.import_module("valkey.exceptions").ValkeyError
-        except ImportError:
-            message = "limits.url names a valkey server, but its client is missing. pip install 'kenari[valkey]'"
-            raise OSError(message) from None
-        try:
-            self._server: Any = client.Valkey.from_url(
-                url, socket_connect_timeout=ANSWER_SECONDS, socket_timeout=ANSWER_SECONDS, decode_responses=True
-            )
-        except ValueError:
-            raise OSError("limits.url is no address like valkey://host:6379/0") from None
+        self._server, self._failed = make_client(url, ANSWER_SECONDS, decode_responses=True)
         self._clock, self._seconds = clock, max(1, round(seconds))
         self._memory = MemoryPins(clock, seconds)
         self._down_until = 0.0

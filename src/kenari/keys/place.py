@@ -1,12 +1,11 @@
 """Where limits are counted: by the address in the configuration."""
 
-import importlib
-import importlib.util
 from collections.abc import Awaitable, Callable
-from typing import Protocol, cast
+from typing import Protocol
 
 from kenari.core.ports import Limits
 from kenari.keys.memory import MemoryLimits
+from kenari.keys.valkey import ValkeyLimits
 
 
 class PlacedLimits(Limits, Protocol):
@@ -26,20 +25,7 @@ class PlacedLimits(Limits, Protocol):
         ...
 
 
-CLIENT = "valkey"
-"""The client library, which the extra of the same name brings."""
-
-
-def lacks_client(url: str) -> bool:
-    """Whether the limits of an address need a client library that is not installed."""
-    return url.startswith("valkey://") and importlib.util.find_spec(CLIENT) is None
-
-
 def limits_at(url: str, process: str, now: Callable[[], float]) -> PlacedLimits:
     """The limits of `[limits] url`. `process` names this process among those that share a server. Raises OSError where
     they cannot be had at all."""
-    if not url.startswith("valkey://"):
-        return MemoryLimits(now)
-    # the client library costs memory and start-up time, and is only there with the extra: who needs it pays for it
-    valkey = importlib.import_module("kenari.keys.valkey")
-    return cast("PlacedLimits", valkey.ValkeyLimits(url, process, now))
+    return ValkeyLimits(url, process, now) if url.startswith("valkey://") else MemoryLimits(now)

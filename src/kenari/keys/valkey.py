@@ -15,17 +15,10 @@ import msgspec
 
 from kenari.core.caller import Caller
 from kenari.core.ports import Admission, LimitReached, Rate
+from kenari.keys.client import make_client
 from kenari.keys.limits import BUSY_SECONDS, Check, checks_of, refusal, surplus, tightest
 from kenari.keys.memory import MemoryLimits
 from kenari.keys.scripts import ADMIT, RELEASE, RENEW
-
-_client: Any
-_Failed: type[Exception]
-try:
-    from valkey import asyncio as _client
-    from valkey.exceptions import ValkeyError as _Failed
-except ImportError:  # the extra `valkey` is not installed
-    _client, _Failed = None, OSError
 
 _log = logging.getLogger("kenari.limits")
 
@@ -62,14 +55,7 @@ class ValkeyLimits:
 
     def __init__(self, url: str, process: str, now: Callable[[], float]) -> None:
         """Raises OSError when the client library is not installed or the address is none."""
-        if _client is None:
-            raise OSError("limits.url names a valkey server, but its client is missing. pip install 'kenari[valkey]'")
-        try:
-            self._server: Any = _client.Valkey.from_url(
-                url, socket_connect_timeout=ANSWER_SECONDS, socket_timeout=ANSWER_SECONDS, max_connections=256
-            )
-        except ValueError:
-            raise OSError("limits.url is no address like valkey://host:6379/0") from None
+        self._server, self._failed = make_client(url, ANSWER_SECONDS, max_connections=256)
         self._admit = cast("_Script", self._server.register_script(ADMIT))
         self._release = cast("_Script", self._server.register_script(RELEASE))
         self._renewal = cast("_Script", self._server.register_script(RENEW))
@@ -146,7 +132,7 @@ class ValkeyLimits:
         try:
             async with asyncio.timeout(2 * ANSWER_SECONDS):
                 return await call
-        except (_Failed, OSError, TimeoutError) as error:
+        except (self._failed, OSError, TimeoutError) as error:
             if not self.down:
                 self.down = True
                 share = "" if self._processes == 1 else f", a share of 1/{self._processes} of each"

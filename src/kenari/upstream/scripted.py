@@ -12,8 +12,6 @@ from kenari.core.errors import interrupted
 from kenari.core.ports import Call, Outgoing, Receiver
 from kenari.upstream.script import Script, perform, refusal
 
-SCHEME = "scripted:"
-
 
 class ScriptedUpstream:
     """An Upstream (core.ports) that opens no socket. `clock` gives Unix seconds."""

@@ -4,7 +4,7 @@ import difflib
 import ipaddress
 import re
 from datetime import UTC, date, datetime, time, tzinfo
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Annotated, TypeAlias, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -220,8 +220,3 @@ def _refusal(message: str, path: str, kind: type[msgspec.Struct]) -> KenariError
         message = "has not the form that it should; see the documentation of the management api"
     where = shown(path)
     return bad_request(f"{where or 'the body'}: {message}", where or None)
-
-
-def unset_or(value: Any, convert: Any) -> Any:
-    """What a change gives: UNSET and None as they are, all else converted."""
-    return value if value is None or value is msgspec.UNSET else convert(value)

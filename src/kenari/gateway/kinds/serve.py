@@ -1,24 +1,21 @@
 """One request of an endpoint beside chat, from bytes to bytes: the same keys, books, candidates and failover."""
 
-import time
-
 import msgspec
 
 from kenari.core.caller import Caller
 from kenari.core.errors import KenariError
-from kenari.core.ports import Exchange, Leg, LimitReached, Line, Outgoing, Reservation
+from kenari.core.ports import Exchange, Leg, Line, Outgoing, Reservation
 from kenari.core.usage import Usage
 from kenari.dialects.base import Dialect
-from kenari.gateway.admission import Entry, allowed_price, digest_of, known_caller, tell_rates
-from kenari.gateway.failover import try_candidates
-from kenari.gateway.faults import internal, log_fault
-from kenari.gateway.heads import JSON, answer_error, id_lines, target_lines
+from kenari.gateway.admission import Entry, allowed_price, digest_of, known_caller
+from kenari.gateway.failover import find_way, try_candidates
+from kenari.gateway.heads import JSON, id_lines, target_lines
 from kenari.gateway.kinds.asks import SPOTS, Ask, Spot, read_ask
 from kenari.gateway.kinds.meter import Used, expected_seconds, fee_of, used_of
 from kenari.gateway.kinds.relay import Relay
 from kenari.gateway.plan import Candidate, Plan, own_refused
 from kenari.gateway.plans import Plans
-from kenari.gateway.routing import MAX_SESSION, Outcome
+from kenari.gateway.routing import Outcome, session_in
 from kenari.gateway.services import Services
 from kenari.ledger.price import quote
 from kenari.providers.base import endpoint, sign
@@ -35,12 +32,10 @@ class Kinds:
     async def serve(self, exchange: Exchange, path: str) -> None:
         """Answer one request. Never raises: a failure is the client's answer and the line's code."""
         services, spot = self._services, SPOTS[path]
-        started = services.clock()
         line = Line(
             id=exchange.id, client_format=spot.kind, method=exchange.method, path=exchange.path, peer=exchange.peer
         )
-        entry = Entry(services.limits, services.books)
-        try:
+        with Entry(services, exchange, self._dialect, line) as entry:
             caller = known_caller(services, exchange, path)
             line.account, line.key = caller.account, caller.key
             ask = read_ask(spot.kind, exchange.headers.get(b"content-type", b""), exchange.body)
@@ -48,21 +43,10 @@ class Kinds:
             plan = self._plans.find(ask.model, spot.kind, caller)
             await self._enter(entry, exchange, caller, ask, plan)
             tells = services.tells_target(caller)
-            await self._answer(_KindRun(services, exchange, spot, ask, line, tells), plan, caller.account)
-        except KenariError as error:
-            line.code, line.status = error.code, error.status
-            line.ending = "failed" if entry.admitted else "refused"
-            if isinstance(error, LimitReached):
-                tell_rates(exchange, error, False, time.time)
-            answer_error(exchange, self._dialect, error)
-        except Exception as fault:  # noqa: BLE001 - ours: the client gets an error, the operator a trace
-            log_fault(fault, exchange.id)
-            line.code, line.ending, line.status = "internal_error", "failed", 500
-            answer_error(exchange, self._dialect, internal())
-        finally:
-            line.duration_ms = (services.clock() - started) * 1000
-            line.charge = services.pricing.charge(line.legs, line.price) if line.price is not None else 0
-            entry.leave(line)
+            run = _KindRun(services, exchange, spot, ask, line, tells)
+            session = session_in(exchange.headers)
+            way = await find_way(services, plan, caller, session)
+            run.conclude(await try_candidates(run, services.routing, way))
 
     async def _enter(self, entry: Entry, exchange: Exchange, caller: Caller, ask: Ask, plan: Plan) -> None:
         """Past scopes, limits and books, with what the request may cost set aside (F8)."""
@@ -77,22 +61,7 @@ class Kinds:
             id=exchange.id, caller=caller, model=model.id, amount=amount, least=amount, price=price
         )
         digest = b"" if caller.unlimited else await digest_of(exchange.path, exchange.body)
-        try:
-            await entry.enter(reservation, ask.tokens, digest)
-        finally:
-            if entry.admission is not None:
-                tell_rates(exchange, entry.admission, False, time.time)
-
-    async def _answer(self, run: "_KindRun", plan: Plan, account: str) -> None:
-        services = self._services
-        session = run.exchange.headers.get(b"x-session-id", b"")
-        conversation = None
-        if 0 < len(session) <= MAX_SESSION:
-            conversation = services.routing.conversation_key(account, plan.model.id, session.decode("latin-1"))
-        steps = await services.routing.steps(plan, None, conversation)
-        deadline = services.deadline if plan.entry.deadline is None else plan.entry.deadline
-        error = await try_candidates(run, services.routing, steps, services.clock() + deadline, conversation)
-        run.conclude(error)
+        await entry.enter(reservation, ask.tokens, digest)
 
 
 class _KindRun:
