@@ -184,11 +184,11 @@ def test_f2_null_is_absent_everywhere() -> None:
 
 @pytest.mark.parametrize("value", [5, "x", [], {"a": 1}, False])
 def test_f2_ignored_fields_are_ignored_whatever_their_type(value: Any) -> None:
-    """F2, F4, D23, S49: `store` and the like are taken and not sent on."""
+    """F2, F4, D9, D23, S49: `store` and the like are taken, not sent on, and named."""
     names = ("store", "metadata", "service_tier", "speed", "web_search_options", "safety_identifier", "stream_options")
     decoded = request(**dict.fromkeys(names, value))
     assert sent(decoded) == MINIMAL
-    assert {notice.name for notice in decoded.notices} == {"service_tier", "speed", "web_search_options"}
+    assert {notice.name for notice in decoded.notices} == {*names} - {"stream_options"}
 
 
 def test_f2_lone_surrogates_and_nul_pass() -> None:

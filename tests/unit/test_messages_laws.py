@@ -121,6 +121,8 @@ def a_call(call_id: str, name: str, text: bytes) -> Block:
 
 BLOCKS = st.lists(
     st.builds(a_text, TEXT) | st.builds(a_thought, TEXT, WORD) | st.builds(a_call, WORD, WORD, TEXT), max_size=5
+).filter(
+    lambda blocks: len({block.call_id for block in blocks if block.call_id}) == sum(bool(b.call_id) for b in blocks)
 )
 COUNT = st.integers(1, 10**9)
 

@@ -71,7 +71,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "input[0].content[0].image_url",
     ),
     ({"input": [{"type": "function_call", "call_id": "c", "name": "f"}]}, "input[0].arguments"),
-    ({"input": [{"type": "function_call", "name": "f", "arguments": "{}"}]}, "input[0].id"),
+    ({"input": [{"type": "function_call", "name": "f", "arguments": "{}"}]}, "input[0].call_id"),
     ({"input": [{"type": "function_call", "call_id": "c", "arguments": "{}"}]}, "input[0].name"),
     ({"input": [{"type": "function_call_output", "call_id": "c"}]}, "input[0].output"),
     ({"input": [{"type": "function_call_output", "call_id": "c", "output": {}}]}, "input[0].output"),

@@ -43,6 +43,9 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Chat: ask for usage in streams with `stream_options.include_usage`."""
     stream_always: bool = False
     """The provider is asked for a stream even when the client wants one JSON object."""
+    cuts_silently: bool = False
+    """Responses: the provider calls an answer complete that its output cap has cut; one as long as the cap is taken to be
+    cut."""
     parallel_tool_calls: bool = True
     """The provider takes the switch that forbids parallel calls."""
     strict_tools: bool = True

@@ -59,6 +59,15 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
         )
 
 
+MOST = 10**12
+"""No call uses more tokens than this: a larger count is a provider's fault, and neither told nor charged."""
+
+
+def believed(count: int | None) -> int | None:
+    """A provider's count, None ("not reported") where it cannot be one."""
+    return count if count is not None and 0 <= count <= MOST else None
+
+
 def _sum(one: int | None, other: int | None) -> int | None:
     return None if one is None and other is None else (one or 0) + (other or 0)
 

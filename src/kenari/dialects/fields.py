@@ -126,6 +126,9 @@ class Fields:
             yield raw, Fields.of(raw, f"{self.at(name)}[{position}]")
 
 
+BETAS = {"context_management": "context-management", "mcp_servers": "mcp-client", "container": "code-execution"}
+"""Top-level members of Messages requests and the beta that knows them, by the start of its name (F4)."""
+
 SAMPLING = (
     "temperature",
     "top_p",
@@ -140,13 +143,15 @@ SAMPLING = (
 
 
 def read_sampling(fields: Fields, names: tuple[str, ...]) -> dict[str, Raw]:
-    """The sampling numbers among these names that are set, checked to be numbers."""
+    """The sampling numbers among these names that are set, checked to be numbers that others can read as well."""
     out: dict[str, Raw] = {}
     for name in names:
         if name not in fields.members:
             continue
         raw = fields.number(name)
         if raw is not None:
+            if not jsonx.is_finite(raw):
+                raise fields.fault(name, "is not a usable number")
             out[name] = raw
     return out
 

@@ -22,6 +22,9 @@ from kenari.wire.sse import Frames
 MAX_ERROR_BODY = 256 * 1024
 MAX_ANSWER = 64 * 1024 * 1024
 """A plain answer larger than this is broken; text alone never comes near it."""
+_BLANK = b"\xef\xbb\xbf \t\r\n"
+_FIELDS = frozenset((b"d", b"e", b"i", b"r", b":"))
+"""What the lines of a stream begin with (data, event, id, retry, comments), and no JSON."""
 _ENDLESS = "the model's provider sent an answer without end. send the request again"
 DRAIN_SECONDS = 5.0
 """F5: how long usage and `[DONE]` are awaited after a finish."""
@@ -44,7 +47,8 @@ class Attempt:
     ) -> None:
         self._answer_id = sink.exchange.id
         self._dialect, self._provider = candidate.dialect, candidate.provider
-        self.gate = Gate(request.names)
+        cap = request.max_output if candidate.provider.profile.cuts_silently else None
+        self.gate = Gate(request.names, cap)
         self.error: KenariError | None = None
         self.left = False
         self.done = done
@@ -58,6 +62,7 @@ class Attempt:
         self._headers: dict[bytes, bytes] = {}
         self._body: list[bytes] = []
         self._size = 0
+        self._unsure = False  # no stream by its type; its first letter may say otherwise
         self._over = False  # the transport has said its last word
         self._clock = clock
         self._last = self._since = clock()
@@ -110,18 +115,19 @@ class Attempt:
         self._status, self._headers = status, headers
         if status != 200:
             self._mode = "error"
-        elif headers.get(b"content-type", b"").lower().startswith(b"text/event-stream"):
-            self._mode = "stream"
-            self._frames = Frames()
-            self._decoder = self._dialect.decoder(self._provider.profile, self._answer_id)
+            return
+        if headers.get(b"content-type", b"").lower().startswith(b"text/event-stream"):
+            self._listen()
         else:
-            self._mode = "json"
+            self._mode, self._unsure = "json", True
 
     def on_body(self, data: bytes) -> None:
         """The next bytes: one write to the client at most."""
         self._last = self._clock()
         if self.done.done():
             return
+        if self._unsure and self._body_is_stream(data):
+            self._listen()
         frames, decoder = self._frames, self._decoder
         if frames is not None and decoder is not None:
             try:
@@ -139,6 +145,18 @@ class Attempt:
                 self._body.append(data)
             elif self._mode == "json":
                 self._fail(KenariError("upstream_error", _ENDLESS, elsewhere=True))
+
+    def _listen(self) -> None:
+        """The answer is a stream."""
+        self._mode = "stream"
+        self._frames = Frames()
+        self._decoder = self._dialect.decoder(self._provider.profile, self._answer_id)
+
+    def _body_is_stream(self, data: bytes) -> bool:
+        """Whether a body under no or a wrong type is a stream all the same, by the first letter of its first line."""
+        start = data.lstrip(_BLANK)
+        self._unsure = not start
+        return start[:1] in _FIELDS if start else False
 
     def on_end(self) -> None:
         """The body is complete."""

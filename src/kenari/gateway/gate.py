@@ -35,17 +35,18 @@ class Gate:
 
     `error` is set when the attempt failed; what `take` returned before stays valid. `content` is true once the client
     may have seen something of it. `names` maps the tool names that
-    the provider saw to the client's own. `output_bytes` counts the escaped bytes of all it said, for estimates.
+    the provider saw to the client's own. An answer of `cap` tokens is taken to be cut, for providers that do not say so.
+    `output_bytes` counts the escaped bytes of all it said, for estimates.
     """
 
-    def __init__(self, names: dict[str, ToolName]) -> None:
+    def __init__(self, names: dict[str, ToolName], cap: int | None = None) -> None:
         self.phase = Phase.HOLD
         self.error: KenariError | None = None
         self.usage: Usage | None = None
         self.stop: Stop | None = None
         self.output_bytes = 0
         self.content = False
-        self._names = names
+        self._names, self._cap = names, cap
         self._held: list[Event] = []
         self._calls: set[int] = set()
 
@@ -72,6 +73,9 @@ class Gate:
                 continue
             elif kind is Start or kind is Meter:
                 self.usage = event.usage or self.usage  # type: ignore[union-attr]
+            elif isinstance(event, Stop):
+                out.append(self._stopped(event))
+                continue
             else:
                 self._note(event)
             out.append(event)
@@ -104,10 +108,17 @@ class Gate:
         """See what a rarer event means for the phase."""
         if isinstance(event, Seal) or (isinstance(event, Close) and event.index in self._calls):
             self._flow()
-        elif isinstance(event, Stop):
-            self._flow()
-            self.stop = event
-            self.phase = Phase.DRAIN
+
+    def _stopped(self, event: Stop) -> Stop:
+        """The model has finished: how, where its provider calls a cut answer complete."""
+        self._flow()
+        used = self.usage
+        cut = self._cap is not None and used is not None and (used.output or 0) >= self._cap
+        if cut and event.reason in ("stop", "call"):
+            event = Stop("length", event.raw)
+        self.stop = event
+        self.phase = Phase.DRAIN
+        return event
 
     def _flow(self) -> None:
         if self.phase is Phase.HOLD:

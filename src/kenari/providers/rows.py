@@ -158,8 +158,11 @@ ROWS: dict[str, Row] = {
     "ollama": Row(
         "chat", "http://127.0.0.1:11434/v1", Profile(image_urls=False, tool_choice_required=False, efforts=_FOUR)
     ),
-    # llama-server: templates of thinking models read reasoning_content back (measured, b10434).
-    "llama-server": Row("chat", "http://127.0.0.1:8080/v1", Profile(reasoning_content_roundtrip=True)),
+    # llama-server: templates of thinking models read reasoning_content back; its responses never say that they were cut
+    # (measured, b10434).
+    "llama-server": Row(
+        "chat", "http://127.0.0.1:8080/v1", Profile(reasoning_content_roundtrip=True, cuts_silently=True)
+    ),
     # vLLM: reasoning_content was renamed to reasoning (reasoning outputs page; measured, 0.32).
     "vllm": Row("chat", "http://127.0.0.1:8000/v1", Profile(efforts=_FOUR, reasoning_field="reasoning")),
     "sglang": Row("chat", "http://127.0.0.1:30000/v1", Profile(efforts=_THREE)),

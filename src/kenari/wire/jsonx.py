@@ -5,6 +5,7 @@ inside of their string literal (see core/events.py). Only what a rule has to und
 """
 
 import json
+import math
 import re
 from collections.abc import Iterable
 from typing import Any, TypeVar, cast
@@ -105,6 +106,14 @@ def raw(value: Any) -> Raw:
     return Raw(encode(value))
 
 
+def is_finite(raw: bytes | Raw) -> bool:
+    """Whether a raw number is one that a double holds: 1e999 is legal JSON, and infinite to nearly every reader."""
+    try:
+        return math.isfinite(float(bytes(raw)))
+    except ValueError:
+        return False
+
+
 def is_null(raw: bytes | Raw | None) -> bool:
     """Absent or null: the same for every optional field (F2)."""
     return raw is None or kind(raw) in ("", "null")
@@ -142,6 +151,17 @@ def quote(text: Escaped) -> bytes:
 def quoted_raw(text: Escaped) -> Raw:
     """The same as a Raw member for `encode`."""
     return Raw(b'"' + text + b'"')
+
+
+def is_object(text: Escaped) -> bool:
+    """Whether an escaped text is a whole JSON object: nothing but white space can follow it."""
+    if text.lstrip()[:1] != b"{":
+        return False
+    try:
+        value(unescape(text).encode("utf-8", "replace"))
+    except (Malformed, ValueError):
+        return False
+    return True
 
 
 def embed(document: bytes | Raw) -> Escaped:
@@ -182,6 +202,8 @@ def request_fields(body: bytes) -> dict[str, Raw]:
         return _MEMBERS.decode(body)
     except (msgspec.DecodeError, RecursionError):  # said in words below, or mended
         pass
+    if body.startswith(_MARK):
+        raise bad_request("the request body begins with a byte order mark. send JSON without one")
     if not body.strip():
         raise bad_request("the request body is empty. send a JSON object")
     try:
@@ -207,7 +229,12 @@ def malformed(error: Exception) -> Malformed:
     found = _PATH.search(text)
     path = found.group(1).replace("[...]", "") if found else ""
     text = _PATH.sub("", text)
-    return Malformed(text[:1].lower() + text[1:] if text else "invalid JSON", path)
+    return Malformed(_decapitalized(text) if text else "invalid JSON", path)
+
+
+def _decapitalized(text: str) -> str:
+    """A sentence that begins in lower case, unless its first word is an abbreviation."""
+    return text if text[:2].isupper() else text[:1].lower() + text[1:]
 
 
 def _without_surrogates(item: Any) -> Any:
@@ -220,6 +247,7 @@ def _without_surrogates(item: Any) -> Any:
     return item
 
 
+_MARK = b"\xef\xbb\xbf"
 _MEMBERS = msgspec.json.Decoder(dict[str, Raw])
 _ELEMENTS = msgspec.json.Decoder(list[Raw])
 _KINDS = {

@@ -4,7 +4,9 @@ A new call begins if the index is unseen, or if id and name both come and the id
 is a continuation; without an index the last call goes on unless a new id comes with a name. Servers that send whole
 calls with neither index nor id begin a new one with a name after arguments that are complete. The first non-empty id
 wins. A name fragment equal to the name so far is a repeat, any other is appended. The block opens when arguments start
-or the next call begins, so that blocks stand in the order of the calls.
+or the next call begins, so that blocks stand in the order of the calls. It closes when something else begins and the
+arguments are a whole object, to which nothing can be added: formats that show one block at a time would hold the next
+call back otherwise.
 """
 
 from msgspec import Raw
@@ -20,6 +22,7 @@ class _Call:
         self.id = ""
         self.name = ""
         self.block: int | None = None
+        self.over = False
         self.pieces: list[bytes] = []
         self.halves: Halves | None = None
 
@@ -60,6 +63,7 @@ class Calls:
             if self._last is not None and self._last.block is None and self._last.name:
                 events.append(self._open(self._last, next_block))
                 next_block += 1
+            self.settle(events)
             call = _Call()
             self._all.append(call)
         if delta.index is not None:
@@ -68,7 +72,7 @@ class Calls:
         call.id = call.id or _identity(delta)
         if call.block is None and name and name != call.name:
             call.name += name
-        if not piece:
+        if not piece or call.over:
             return events, next_block
         early, before = call.block is None, len(call.pieces)
         call.pieces.append(piece)
@@ -81,11 +85,18 @@ class Calls:
                 self._say(call, one, split, events)
         return events, next_block
 
+    def settle(self, events: list[Event]) -> None:
+        """Something else begins: calls whose arguments are whole are over. Those of others may still be going on."""
+        for call in self._all:
+            if call.block is not None and not call.over and jsonx.is_object(b"".join(call.pieces)):
+                call.over = True
+                events.append(Close(call.block))
+
     def close(self, next_block: int) -> tuple[list[Event], int]:
         """The end of all calls: unopened ones open, empty arguments become `{}`."""
         events: list[Event] = []
         for call in self._all:
-            if not call.name:
+            if not call.name or call.over:
                 continue
             if call.block is None:
                 events.append(self._open(call, next_block))

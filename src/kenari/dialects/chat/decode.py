@@ -11,7 +11,7 @@ from kenari.dialects.chat.calls import Calls
 from kenari.dialects.chat.plain import plain_answer
 from kenari.dialects.chat.splice import Splice
 from kenari.dialects.chat.think import ThinkTags
-from kenari.dialects.chat.wire import CHUNK, NULL, PART, Choice, Chunk, Delta, UsageSeen
+from kenari.dialects.chat.wire import CHUNK, NULL, PART, Choice, Chunk, Delta, ToolDelta, UsageSeen
 from kenari.dialects.failures import failure_in_body, no_answer
 from kenari.dialects.frames import read_frame
 from kenari.wire import jsonx
@@ -46,6 +46,8 @@ class ChatDecoder:
         self._block = 0  # the index of the next block
         self._open: int | None = None  # the open text or reasoning block
         self._reasoning = False  # it is reasoning
+        self._detailed = True  # reasoning was told in details at most
+        self._older = True  # calls were told in the older form at most
         self._splice = Splice()
         self._spliced = False  # what `_splice` knows is a delta of the open block
 
@@ -152,10 +154,8 @@ class ChatDecoder:
         delta = choice.delta or choice.message
         if delta is None:
             return
-        if len(delta.reasoning_content) > 2 or len(delta.reasoning) > 2:
-            thought = _text(delta.reasoning_content) or _text(delta.reasoning)  # the same text under both counts once
-            if thought:
-                self._say(True, thought, events)
+        if len(delta.reasoning_content) > 2 or len(delta.reasoning) > 2 or len(delta.reasoning_details) > 2:
+            self._think(delta, events)
         if len(delta.content) > 2 or len(delta.refusal) > 2:
             content = _text(delta.content) or _text(delta.refusal)
             if content and self._tags is None and len(choice.logprobs) <= NULL:
@@ -166,11 +166,27 @@ class ChatDecoder:
                 for reasoning, piece in parts_of(delta.content):
                     self._say(reasoning, piece, events)
         if delta.tool_calls:
-            self._flush_tags(events)
-            self._close_text(events)
-            for tool in delta.tool_calls:
-                new, self._block = self._calls.add(tool, self._block, self._halves is not None)
-                events += new
+            self._older = False
+            self._call(delta.tool_calls, events)
+        elif delta.function_call is not None and self._older:
+            self._call([ToolDelta(0, None, delta.function_call)], events)
+
+    def _think(self, delta: Delta, events: list[Event]) -> None:
+        """Reasoning under any of its names; the same text under two counts once."""
+        thought = _text(delta.reasoning_content) or _text(delta.reasoning)
+        if thought:
+            self._detailed = False
+            self._say(True, thought, events)
+        elif self._detailed:
+            for piece in details_of(delta.reasoning_details):
+                self._say(True, piece, events)
+
+    def _call(self, tools: list[ToolDelta], events: list[Event]) -> None:
+        self._flush_tags(events)
+        self._close_text(events)
+        for tool in tools:
+            new, self._block = self._calls.add(tool, self._block, self._halves is not None)
+            events += new
 
     def _write(self, content: Escaped, logprobs: Raw, events: list[Event]) -> None:
         """Text of the answer, which may hold a leading pair of think tags."""
@@ -193,6 +209,7 @@ class ChatDecoder:
     def _say(self, reasoning: bool, text: Escaped, events: list[Event], logprobs: bytes = b"") -> None:
         if self._open is None or self._reasoning is not reasoning:
             self._close_text(events)
+            self._calls.settle(events)
             self._open, self._reasoning = self._block, reasoning
             self._block += 1
             events.append(Open(self._open, "reasoning" if reasoning else "text"))
@@ -272,6 +289,14 @@ def parts_of(content: Raw) -> list[tuple[bool, Escaped]]:
         elif part.type == "thinking":
             out.append((True, _text(part.thinking)))
     return [(reasoning, piece) for reasoning, piece in out if piece]
+
+
+def details_of(details: Raw) -> list[Escaped]:
+    """The texts of `reasoning_details`, for providers that tell reasoning nowhere else."""
+    if jsonx.kind(details) != "array":
+        return []
+    parts = [read_frame(PART, bytes(raw))[0] for raw in jsonx.elements(details)]
+    return [text for part in parts if part is not None and (text := _text(part.text) or _text(part.summary))]
 
 
 def _text(raw: Raw) -> Escaped:

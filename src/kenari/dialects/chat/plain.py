@@ -35,8 +35,10 @@ class _Words(msgspec.Struct, gc=False):
     content: Raw
     reasoning: None = None
     reasoning_content: None = None
+    reasoning_details: None = None
     refusal: None = None
     tool_calls: None = None
+    function_call: None = None
 
 
 class _Choice(msgspec.Struct, gc=False):

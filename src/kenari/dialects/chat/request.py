@@ -88,7 +88,11 @@ def decode_request(body: bytes) -> Request:
 
 def _decode(fields: Fields) -> Request:
     model = fields.require_string("model", "the id of a model (see GET /v1/models)")
-    notices = [Notice(name, "it changes the price") for name in fields.members if name in PRICED and fields.get(name)]
+    notices = [
+        Notice(name, "it changes the price" if name in PRICED else "nothing is kept here")
+        for name in fields.members
+        if name in IGNORED and fields.get(name)
+    ]
     count = fields.integer("n", 0)
     if count is not None and count != 1:
         raise bad_request("n must be 1: send one request for each answer", "n")

@@ -3,7 +3,7 @@
 import msgspec
 from msgspec import Raw
 
-from kenari.core.usage import Usage
+from kenari.core.usage import MOST, Usage, believed
 from kenari.dialects.frames import lenient, read_frame
 
 
@@ -28,8 +28,10 @@ class Delta(msgspec.Struct, gc=False):
     content: Raw = Raw()
     reasoning: Raw = Raw()
     reasoning_content: Raw = Raw()
+    reasoning_details: Raw = Raw()
     refusal: Raw = Raw()
     tool_calls: list[ToolDelta] | None = None
+    function_call: FunctionDelta | None = None
 
 
 class Choice(msgspec.Struct, gc=False):
@@ -85,11 +87,12 @@ class Chunk(msgspec.Struct, gc=False):
 
 
 class ContentPart(msgspec.Struct, gc=False):
-    """A part of content that comes as an array (Mistral)."""
+    """A part of content that comes as an array (Mistral), or of `reasoning_details` (OpenRouter)."""
 
     type: str = ""
     text: Raw = Raw()
     thinking: Raw = Raw()
+    summary: Raw = Raw()
 
 
 NULL = 4
@@ -128,13 +131,13 @@ class UsageSeen:
         return self._snapshot()
 
     def _add(self, wire: UsageWire) -> None:
-        prompt, completion = wire.prompt_tokens or 0, wire.completion_tokens or 0
+        prompt, completion = believed(wire.prompt_tokens) or 0, believed(wire.completion_tokens) or 0
         details, spent = wire.prompt_tokens_details, wire.completion_tokens_details
-        thought = spent.reasoning_tokens if spent is not None else None
+        thought = believed(spent.reasoning_tokens) if spent is not None else None
         if thought and wire.total_tokens == prompt + completion + thought:
             completion += thought  # one vendor leaves reasoning out of the completion's tokens
-        self._prompt = max(prompt, 0) or self._prompt
-        self._completion = max(completion, 0) or self._completion
+        self._prompt = prompt or self._prompt
+        self._completion = completion or self._completion
         if details is not None:
             self._cached = _later(self._cached, details.cached_tokens)
             self._written = _later(self._written, details.cache_write_tokens)
@@ -166,11 +169,14 @@ def usage_of(wire: UsageWire) -> Usage | None:
         wire.completion_tokens_details,
     )
     odd = wire.prompt_cache_hit_tokens is not None or wire.cached_tokens is not None
-    if odd or not prompt or not output or prompt < 0 or output < 0 or details is not None or spent is not None:
+    if odd or not prompt or not output or details is not None or spent is not None:
+        return UsageSeen().take(wire)
+    if not (0 < prompt <= MOST and 0 < output <= MOST):
         return UsageSeen().take(wire)
     return Usage(fresh=prompt, output=output)
 
 
 def _later(old: int | None, new: int | None) -> int | None:
     """A count after a later report: zero is a report, but never takes back a larger one."""
+    new = None if new is not None and new > MOST else new
     return old if new is None or (new <= 0 and old is not None) else max(new, 0)

@@ -34,7 +34,7 @@ def _fit_part(part: ReasoningPart, target: Target) -> list[ReasoningPart]:
         case "messages":
             return _own_blocks(part, target)
         case _:
-            return _own_item(part, target)
+            return _own_items(part, target)
 
 
 def _own_blocks(part: ReasoningPart, target: Target) -> list[ReasoningPart]:
@@ -56,15 +56,35 @@ def _own_blocks(part: ReasoningPart, target: Target) -> list[ReasoningPart]:
     return blocks
 
 
-def _own_item(part: ReasoningPart, target: Target) -> list[ReasoningPart]:
-    """The reasoning item for a Responses provider: its words, and its encrypted content when this maker issued it."""
-    proof = ""
-    if part.proof.startswith(ENVELOPE_PREFIX):
-        sealed = target.envelopes.open(part.proof)
-        if sealed is not None and sealed.maker == target.maker:
-            proof = next((piece.value for piece in sealed.pieces if piece.kind == "encrypted"), "")
+def _own_items(part: ReasoningPart, target: Target) -> list[ReasoningPart]:
+    """The reasoning items for a Responses provider: the words, each piece with the encrypted content that this maker
+    issued for it. A client carries several items of one answer as one, whose envelope holds all their proofs (D5)."""
     if not part.proof:
         return [part]
-    if not proof and not part.text:
+    items: list[ReasoningPart] = []
+    position = 0
+    text = jsonx.unescape(part.text)
+    for length, proof in _encrypted(part.proof, target):
+        words = jsonx.escape(text[position : position + length])
+        position += length
+        items.append(ReasoningPart(words, proof, "encrypted"))
+    rest = text[position:]
+    if rest:
+        items.append(ReasoningPart(jsonx.escape(rest)))
+    return items
+
+
+def _encrypted(proof: str, target: Target) -> list[tuple[int, str]]:
+    """The encrypted contents of this maker in an envelope, each with the number of characters that it covers: those of
+    pieces without one before it included. Nothing for what is no envelope, or was made elsewhere."""
+    sealed = target.envelopes.open(proof) if proof.startswith(ENVELOPE_PREFIX) else None
+    if sealed is None or sealed.maker != target.maker:
         return []
-    return [ReasoningPart(part.text, proof, "encrypted" if proof else "mark")]
+    found: list[tuple[int, str]] = []
+    length = 0
+    for piece in sealed.pieces:
+        length += piece.length
+        if piece.kind == "encrypted":
+            found.append((length, piece.value))
+            length = 0
+    return found

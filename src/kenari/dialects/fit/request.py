@@ -10,6 +10,7 @@ from kenari.core.request import Notice, Request
 from kenari.dialects.fit.caching import add_breakpoints
 from kenari.dialects.fit.content import fit_content
 from kenari.dialects.fit.format import fit_format
+from kenari.dialects.fit.losses import note_losses
 from kenari.dialects.fit.pairs import pair_results
 from kenari.dialects.fit.reasoning import fit_reasoning
 from kenari.dialects.fit.target import Target
@@ -64,6 +65,7 @@ def fit(request: Request, target: Target, seal_key: Callable[[str], str] | None 
         notices=request.notices + notices,
         plain=False,
     )
+    note_losses(request, fitted, target, fitted.notices)
     _fit_sampling(fitted, target)
     return fitted
 

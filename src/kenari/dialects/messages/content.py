@@ -32,7 +32,7 @@ class Writer:
 
     def is_clean(self, parts: list[Part]) -> bool:
         """Whether a message of these parts can go out as the client wrote it."""
-        return bool(parts) and all(_is_clean(part) for part in parts)
+        return bool(parts) and all(_is_clean(part) for part in parts) and _leads_with_results(parts)
 
     def source(self, raw: Raw | None) -> Raw | None:
         """A source that may be sent as it is."""
@@ -106,6 +106,12 @@ class Writer:
         if part.is_error:
             out["is_error"] = True
         return out
+
+
+def _leads_with_results(parts: list[Part]) -> bool:
+    """Whether results stand in front of all else, as they have to."""
+    results = sum(isinstance(part, ResultPart) for part in parts)
+    return all(isinstance(part, ResultPart) for part in parts[:results])
 
 
 def _is_clean(part: Part) -> bool:

@@ -73,6 +73,7 @@ class MessagesDecoder:
         self._blocks: dict[int, _Block] = {}
         self._next = 0
         self._calls = 0
+        self._ids: set[str] = set()
         self._started = False
         self._stopped = False
         self._failed = False
@@ -195,12 +196,18 @@ class MessagesDecoder:
         self._blocks[position] = told
         if kind == "call":
             self._calls += 1
-            call_id = wire.word(block.id) or f"toolu_{self._answer_id}{self._calls:02d}"
-            self._open_block(told, events, call_id, wire.word(block.name))
+            self._open_block(told, events, self._identity(wire.word(block.id)), wire.word(block.name))
         elif kind == "text":
             self._say(told, wire.piece(block.text), events)
         elif kind == "reasoning":
             self._say(told, wire.piece(block.thinking), events)
+
+    def _identity(self, given: str) -> str:
+        """A call's id: the provider's own, or one of ours where it has none or says the same one twice."""
+        if not given or given in self._ids:
+            given = f"toolu_{self._answer_id}{self._calls:02d}"
+        self._ids.add(given)
+        return given
 
     def _open_block(self, block: _Block, events: list[Event], call_id: str = "", name: str = "") -> None:
         block.index = self._next

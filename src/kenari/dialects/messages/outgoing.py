@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from kenari.core.profile import Profile
 from kenari.core.request import Request, ResultPart, TextPart, Tool, Turn, leading_system
-from kenari.dialects.fields import Fields
+from kenari.dialects.fields import BETAS, Fields
 from kenari.dialects.messages.blocks import NAME
 from kenari.dialects.messages.content import Writer, is_blank, without_sources
 from kenari.dialects.messages.options import read_tool_choice
@@ -19,9 +19,6 @@ from kenari.wire import jsonx
 
 DEFAULT_MAX_TOKENS = 4096
 """F12: only where `fit` has not named the model's cap."""
-
-BETAS = {"context_management": "context-management", "mcp_servers": "mcp-client", "container": "code-execution"}
-"""Top-level fields and the beta that knows them, by the start of its name."""
 
 _ORDER = (
     "model",
@@ -136,7 +133,7 @@ def _is_whole(turn: Turn, writer: Writer) -> bool:
 
 
 def _messages(turns: list[Turn], writer: Writer, same: bool) -> list[Any]:
-    """One message a turn; user turns that begin with results and follow each other are one message."""
+    """One message a turn; user turns that hold results and follow each other are one message."""
     out: list[Any] = []
     position = 0
     while position < len(turns):
@@ -156,7 +153,7 @@ def _messages(turns: list[Turn], writer: Writer, same: bool) -> list[Any]:
 
 
 def _has_results(turn: Turn) -> bool:
-    return turn.role == "user" and bool(turn.parts) and isinstance(turn.parts[0], ResultPart)
+    return turn.role == "user" and any(isinstance(part, ResultPart) for part in turn.parts)
 
 
 def _message(turn: Turn, writer: Writer, same: bool) -> Any:

@@ -4,7 +4,7 @@ import msgspec
 from msgspec import Raw
 
 from kenari.core.events import Escaped, StopReason
-from kenari.core.usage import Usage
+from kenari.core.usage import Usage, believed
 from kenari.dialects.frames import lenient
 from kenari.wire import jsonx
 
@@ -145,26 +145,22 @@ def read_usage(raw: Raw, before: Usage | None) -> Usage | None:
         return before
     written, hour = _written(counts, before)
     later = Usage(
-        fresh=_count(counts.input_tokens),
-        cache_read=_count(counts.cache_read_input_tokens),
+        fresh=believed(counts.input_tokens),
+        cache_read=believed(counts.cache_read_input_tokens),
         cache_write_5m=written,
         cache_write_1h=hour,
-        output=_count(counts.output_tokens),
+        output=believed(counts.output_tokens),
     )
     return later if before is None else before.merged(later)
 
 
 def _written(counts: Counts, before: Usage | None) -> tuple[int | None, int | None]:
     """Cache writes of 5 minutes and of 1 hour. A total without its parts is split as the part known before says."""
-    total = _count(counts.cache_creation_input_tokens)
+    total = believed(counts.cache_creation_input_tokens)
     if counts.cache_creation is not None:
-        short = _count(counts.cache_creation.ephemeral_5m_input_tokens)
-        hour = _count(counts.cache_creation.ephemeral_1h_input_tokens)
+        short = believed(counts.cache_creation.ephemeral_5m_input_tokens)
+        hour = believed(counts.cache_creation.ephemeral_1h_input_tokens)
         if short or hour or not total:
             return short if short is not None or hour is not None else total, hour
     hour = before.cache_write_1h if before is not None else None
     return (max(0, total - hour) if total and hour else total), None
-
-
-def _count(number: int | None) -> int | None:
-    return number if number is None or number >= 0 else None

@@ -43,11 +43,11 @@ class _Entry:
     """An output item under way. `block` is the index of its open block, None while it has none; `make` makes its deltas.
 
     `source` is the event that brought its last piece: a summary and the full text of one thought are not both told, so
-    reasoning stays with the first. `part` is the summary part under way. `over` is set by the item's end; nothing more
+    reasoning stays with the first. `pieces` are of a call's arguments. `part` is the summary part under way. `over` is set by the item's end; nothing more
     is heard of it.
     """
 
-    __slots__ = ("block", "halves", "item", "make", "over", "part", "said", "source")
+    __slots__ = ("block", "halves", "item", "make", "over", "part", "pieces", "said", "source")
 
     def __init__(self, item: Item) -> None:
         self.item = item
@@ -56,6 +56,7 @@ class _Entry:
         self.halves: Halves | None = None
         self.over = False
         self.part = 0
+        self.pieces: list[bytes] = []
         self.said = False
         self.source = ""
 
@@ -206,9 +207,13 @@ class ResponsesDecoder:
         out.append(Open(index, "call", identity, name))
 
     def _settle(self, out: list[Event]) -> None:
-        """Another item begins to speak: text or reasoning before it is over, even where a server says so late."""
+        """Another item begins to speak: text or reasoning before it is over, even where a server says so late, and calls
+        whose arguments are a whole object."""
         if self._speaking is not None:
             self._close(self._speaking, out)
+        for entry in self._entries:
+            if entry.block is not None and jsonx.is_object(b"".join(entry.pieces)):
+                self._close(entry, out)
 
     def _say(self, entry: _Entry, text: Escaped, source: str, part: int, out: list[Event]) -> None:
         """A piece of text or reasoning."""
@@ -242,6 +247,7 @@ class ResponsesDecoder:
             text = entry.halves.mend(text)
         if text:
             entry.said = True
+            entry.pieces.append(text)
             out.append(Args(entry.block, text))
 
     def _finish_item(self, entry: _Entry | None, item: Item, out: list[Event]) -> None:

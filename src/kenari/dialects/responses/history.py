@@ -75,7 +75,10 @@ class History:
             role = item.string("role")
             if role is None or role not in _ROLES:
                 raise item.fault("role", "must be system, developer, user or assistant")
-            self._take_message(role, _content(item, role), raw, path)
+            dropped: list[str] = []
+            parts = _content(item, role, dropped)
+            self._notices += [Notice(name[:64], "a part of an unknown kind") for name in dropped]
+            self._take_message(role, parts, None if dropped else raw, path)
         elif kind == "reasoning":
             self._take("assistant", [_reasoning(item, raw)], path)
         elif kind in _CALLS:
@@ -90,10 +93,11 @@ class History:
             self._notices.append(Notice(kind[:64], "an input item of an unknown kind"))
         return item if kind in _LISTINGS else None
 
-    def _take_message(self, role: str, parts: Sequence[TextPart | ImagePart], raw: Raw, path: str) -> None:
+    def _take_message(self, role: str, parts: Sequence[TextPart | ImagePart], raw: Raw | None, path: str) -> None:
+        """`raw` is the item where all of it goes on, None where parts of it were dropped."""
         if role == "assistant":
             for position, part in enumerate(parts):
-                part.raw = raw if position == 0 else CARRIED
+                part.raw = raw if position == 0 or raw is None else CARRIED
             self._take("assistant", parts, path)
             return
         self.turns.append(Turn(_ROLES[role], list(parts), developer=role == "developer", raw=raw, param=path))
@@ -151,7 +155,8 @@ def _follow(item: Fields) -> None:
         )
 
 
-def _content(item: Fields, role: str) -> list[TextPart | ImagePart]:
+def _content(item: Fields, role: str, dropped: list[str]) -> list[TextPart | ImagePart]:
+    """The parts of a message; those of an unknown kind that the assistant's may lose are added to `dropped` (S146)."""
     raw = item.get("content")
     if raw is None:
         if role == "assistant":
@@ -163,7 +168,10 @@ def _content(item: Fields, role: str) -> list[TextPart | ImagePart]:
         raise item.fault("content", "must be a string or an array of parts")
     parts: list[TextPart | ImagePart] = []
     for _, part in item.children("content"):
-        parts += _part(part, role)
+        known = _part(part, role)
+        parts += known
+        if not known:
+            dropped.append(part.string("type") or "part")
     return parts
 
 
@@ -250,7 +258,11 @@ def _call(kind: str, item: Fields, raw: Raw) -> CallPart:
 
 
 def _call_id(item: Fields) -> str:
-    return item.string("call_id") or item.require_string("id", "the call's id")
+    """What ties a result to its call; older clients name a call by the id of its item."""
+    call_id = item.string("call_id") or item.string("id")
+    if not call_id:
+        raise item.fault("call_id", "is required and must be the call's id")
+    return call_id
 
 
 def _output(kind: str, item: Fields, raw: Raw) -> ResultPart:

@@ -98,10 +98,14 @@ def _input(request: Request, turns: list[Turn], same: bool) -> Any:
 
 
 def _items(turn: Turn, same: bool) -> list[Any]:
-    """The items of one turn: texts and images that follow each other are one message."""
-    out: list[Any] = []
+    """The items of one turn: results first, right behind their calls (D27); texts and images that follow each other are
+    one message."""
+    results = [_item(part, same) for part in turn.parts if isinstance(part, ResultPart)]
+    out: list[Any] = results
     content: list[Part] = []
     for part in turn.parts:
+        if isinstance(part, ResultPart):
+            continue
         if isinstance(part, (TextPart, ImagePart, FilePart)):
             if same and part.raw is not None:
                 _flush(out, content, turn)

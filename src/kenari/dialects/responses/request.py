@@ -3,6 +3,7 @@
 from msgspec import Raw
 
 from kenari.core.errors import bad_request
+from kenari.core.events import Escaped
 from kenari.core.request import EFFORTS, Format, Notice, Request, Served, TextPart, Thinking, Tool, ToolChoice, Turn
 from kenari.dialects.fields import Fields, read_sampling
 from kenari.dialects.responses.history import History
@@ -10,6 +11,22 @@ from kenari.dialects.served import read_served
 from kenari.wire import jsonx
 
 SAMPLING = ("temperature", "top_p")
+_UNDERSTOOD = frozenset(
+    [
+        "model",
+        "input",
+        "instructions",
+        "tools",
+        "tool_choice",
+        "stream",
+        "max_output_tokens",
+        "reasoning",
+        "text",
+        "prompt_cache_key",
+        "previous_response_id",
+        *SAMPLING,
+    ]
+)
 MAX_CACHE_KEY = 512
 """S128, in bytes of UTF-8."""
 
@@ -43,6 +60,7 @@ def decode_request(body: bytes, formats: bool = False) -> Request:
         thinking=_thinking(fields),
         format=form,
         cache_key=_cache_key(fields),
+        extra=tuple(name for name in fields.members if name not in _UNDERSTOOD),
         notices=notices,
     )
 
@@ -114,7 +132,7 @@ def _read_tools(
             case "namespace" if namespace is None:
                 tools += _read_tools(tool, notices, served, tool.require_string("name", "the container's name"))
             case "custom" if name := _name(tool):
-                tools.append(Tool(name, tool.escaped("description"), namespace=namespace, custom=True))
+                tools.append(Tool(name, _words(tool), namespace=namespace, custom=True))
             case None:
                 raise tool.fault("type", "is required")
             case _:
@@ -129,6 +147,12 @@ def _name(tool: Fields) -> str | None:
     """The name of a tool that may be dropped without error (S117), so that a wrong one is none."""
     raw = tool.get("name")
     return tool.string("name") if raw is not None and jsonx.kind(raw) == "string" else None
+
+
+def _words(tool: Fields) -> Escaped | None:
+    """The same of its description."""
+    raw = tool.get("description")
+    return jsonx.unquoted(raw) if raw is not None and jsonx.kind(raw) == "string" else None
 
 
 def _function(tool: Fields, raw: Raw, namespace: str | None) -> Tool:

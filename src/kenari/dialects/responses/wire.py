@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Raw
 
 from kenari.core.events import Escaped
-from kenari.core.usage import Usage
+from kenari.core.usage import Usage, believed
 from kenari.dialects.frames import lenient, read_frame
 from kenari.wire import jsonx
 
@@ -36,17 +36,18 @@ class UsageWire(msgspec.Struct, gc=False):
 
     def usage(self) -> Usage | None:
         """The same in our words, None when it says nothing but zeros."""
-        if not self.input_tokens and not self.output_tokens:
+        prompt, output = believed(self.input_tokens), believed(self.output_tokens)
+        if not prompt and not output:
             return None
-        details = self.input_tokens_details
-        cached = details.cached_tokens if details else None
-        written = details.cache_write_tokens if details else None
+        details, spent = self.input_tokens_details, self.output_tokens_details
+        cached = believed(details.cached_tokens) if details else None
+        written = believed(details.cache_write_tokens) if details else None
         return Usage(
-            fresh=max(0, (self.input_tokens or 0) - (cached or 0) - (written or 0)),
+            fresh=max(0, (prompt or 0) - (cached or 0) - (written or 0)),
             cache_read=cached,
             cache_write_5m=written,
-            output=self.output_tokens,
-            reasoning=self.output_tokens_details.reasoning_tokens if self.output_tokens_details else None,
+            output=output,
+            reasoning=believed(spent.reasoning_tokens) if spent else None,
         )
 
 

@@ -7,7 +7,7 @@ import msgspec
 
 from kenari.catalog.models import Price
 from kenari.core.price import UNIT
-from kenari.core.usage import Usage
+from kenari.core.usage import Usage, believed
 from kenari.gateway.kinds.asks import Ask
 from kenari.wire import jsonx
 
@@ -72,9 +72,10 @@ def _usage(value: Any) -> Usage | None:
     found = cast("dict[str, Any]", value)
     prompt = found.get("prompt_tokens", found.get("input_tokens"))
     output = found.get("completion_tokens", found.get("output_tokens", 0))
-    if not isinstance(prompt, int) or not prompt:
+    prompt = believed(prompt) if isinstance(prompt, int) else None
+    if not prompt:
         return None
-    return Usage(fresh=prompt, output=output if isinstance(output, int) else 0)
+    return Usage(fresh=prompt, output=(believed(output) if isinstance(output, int) else None) or 0)
 
 
 def _images(ask: Ask, top: dict[str, Any]) -> int:

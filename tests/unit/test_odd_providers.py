@@ -1,0 +1,364 @@
+"""What providers do beside the rules of their formats, seen from the client's side."""
+
+import json
+from typing import Any
+
+import pytest
+from chat_kit import decode as decode_chat
+from fit_kit import ENVELOPES, MAKER, envelope, fitted, request, said, target, user
+from gateway_kit import DONE, ROLE, STOP, Rig, Script, chunk, error, plain
+from messages_kit import decode as decode_messages
+from responses_kit import decode as decode_responses
+from responses_kit import request as responses_request
+from responses_kit import sent
+
+from kenari.core.events import Args, Close, Event, Open, Text
+from kenari.core.fold import fold
+from kenari.core.ids import Sealed, SealedPiece
+from kenari.core.profile import Profile
+from kenari.core.request import ReasoningPart, ResultPart, TextPart, Turn
+from kenari.dialects.chat import CHAT
+from kenari.dialects.registry import DIALECTS
+from kenari.wire import jsonx
+
+ANSWER = ROLE + chunk({"content": "Hello"}) + STOP + DONE
+
+
+def call(index: int, arguments: str, name: str | None = None) -> dict[str, Any]:
+    """A delta of a call; the one with a name begins it."""
+    begins = {} if name is None else {"id": f"call_{index}", "type": "function"}
+    function = {"arguments": arguments} | ({} if name is None else {"name": name})
+    return {"tool_calls": [{"index": index, "function": function, **begins}]}
+
+
+# -- what a stream is called
+
+
+@pytest.mark.parametrize("kind", ["", "text/plain", "application/octet-stream", "application/json"])
+@pytest.mark.parametrize("start", [b"", b"\xef\xbb\xbf", b": hi\n\n", b"\n"])
+def test_a_stream_is_known_by_its_first_letter(kind: str, start: bytes) -> None:
+    """S4: servers that leave the content type out, or send a wrong one, still stream."""
+    data = start + ANSWER
+    pieces = [(0, data[at : at + 7]) for at in range(0, len(data), 7)]
+    got = Rig(Script([*pieces, (0, None)], 200, {b"content-type": kind.encode()})).ask("chat")
+    assert "".join(frame["choices"][0]["delta"].get("content", "") for frame in got.data[:-1]) == "Hello"
+    assert got.data[-1] == "[DONE]"
+
+
+@pytest.mark.parametrize("body", [b"<html>busy</html>", b"error: busy", b"   ", b'"busy"'])
+def test_e4_what_is_neither_stream_nor_json_is_no_answer(body: bytes) -> None:
+    got = Rig(Script([(0, body), (0, None)], 200, {b"content-type": b"text/html"})).ask("chat")
+    assert (got.status, got.json["error"]["code"]) == (502, "upstream_error")
+
+
+# -- parallel calls, one after the other
+
+
+def closed_before(events: list[Event], index: int) -> list[int]:
+    """The blocks that are closed when this one opens."""
+    at = next(at for at, event in enumerate(events) if isinstance(event, Open) and event.index == index)
+    return [event.index for event in events[:at] if isinstance(event, Close)]
+
+
+def test_a_call_is_over_when_the_next_one_begins() -> None:
+    """S4, S25, S26: formats with one open block at a time would hold the second call back until the finish."""
+    data = chunk(call(0, '{"a"', "f")) + chunk(call(0, ":1}")) + chunk(call(1, "{}", "g")) + chunk({}, "tool_calls")
+    assert closed_before(decode_chat(data + DONE), 1) == [0]
+
+
+def test_a_call_that_goes_on_later_stays_open() -> None:
+    """S45: arguments that interleave are put together whole."""
+    data = chunk(call(0, '{"a":', "f")) + chunk(call(1, '{"b"', "g")) + chunk(call(0, "1}")) + chunk(call(1, ":2}"))
+    events = decode_chat(data + chunk({}, "tool_calls") + DONE)
+    assert closed_before(events, 1) == []
+    assert [block.text for block in fold(events).blocks] == [b'{\\"a\\":1}', b'{\\"b\\":2}']
+
+
+def test_nothing_is_added_to_a_call_that_is_over() -> None:
+    """S45: white space or a repetition behind whole arguments would break them."""
+    data = chunk(call(0, "{}", "f")) + chunk(call(1, "{}", "g")) + chunk(call(0, " ")) + chunk(call(0, "{}"))
+    events = decode_chat(data + chunk({}, "tool_calls") + DONE)
+    assert [block.text for block in fold(events).blocks] == [b"{}", b"{}"]
+
+
+def test_text_behind_a_call_is_not_held_back() -> None:
+    """S4: the same for text."""
+    data = chunk(call(0, "{}", "f")) + chunk({"content": "done"}) + chunk({}, "tool_calls") + DONE
+    assert closed_before(decode_chat(data), 1) == [0]
+
+
+@pytest.mark.parametrize(("client", "second"), [("messages", '"name":"g"'), ("responses", '"name":"g"')])
+def test_the_second_call_reaches_the_client_before_the_finish(client: str, second: str) -> None:
+    """S4: as it comes, in the formats that show one block at a time."""
+    steps = [(0, ROLE), (0, chunk(call(0, "{}", "f"))), (0, chunk(call(1, '{"b":', "g"))), (5, STOP), (0, None)]
+    rig = Rig(Script(steps))
+    seen: list[bytes] = []
+    rig.ask(client, act=lambda exchange: (seen.append(exchange.out), exchange.leave())[1])
+    assert second in seen[0].decode()
+
+
+def test_calls_of_a_responses_provider_that_ends_all_items_last() -> None:
+    """S26: llama-server sends every `output_item.done` at the end of the answer."""
+
+    def event(name: str, **members: Any) -> bytes:
+        return b"data: " + json.dumps({"type": f"response.{name}", **members}).encode() + b"\n\n"
+
+    def item(number: int, arguments: str) -> dict[str, Any]:
+        return {
+            "type": "function_call",
+            "id": f"fc_{number}",
+            "call_id": f"c{number}",
+            "name": "f",
+            "arguments": arguments,
+        }
+
+    data = event("created", response={"status": "in_progress"})
+    for number in (1, 2):
+        data += event("output_item.added", item=item(number, ""))
+        data += event("function_call_arguments.delta", item_id=f"fc_{number}", delta='{"n":1}')
+    data += b"".join(event("output_item.done", item=item(number, '{"n":1}')) for number in (1, 2))
+    events = decode_responses(data + event("completed", response={"status": "completed", "output": []}))
+    assert closed_before(events, 1) == [0]
+    assert [block.text for block in fold(events).blocks] == [b'{\\"n\\":1}'] * 2
+
+
+# -- reasoning and calls under other names
+
+
+def test_reasoning_that_is_told_in_details_only() -> None:
+    """S21: `reasoning_details`, texts and summaries."""
+    first = chunk({"reasoning_details": [{"type": "reasoning.text", "text": "A"}, {"type": "reasoning.encrypted"}]})
+    second = chunk({"reasoning_details": [{"type": "reasoning.summary", "summary": "B"}, 5]})
+    reply = fold(decode_chat(first + second + chunk({"content": "hi"}) + STOP + DONE))
+    assert [(block.kind, block.text) for block in reply.blocks] == [("reasoning", b"AB"), ("text", b"hi")]
+
+
+def test_s43_details_beside_another_name_count_once() -> None:
+    told = chunk({"reasoning": "A", "reasoning_details": [{"type": "reasoning.text", "text": "A"}]})
+    again = chunk({"reasoning_details": [{"type": "reasoning.text", "text": "A", "signature": "s"}]})
+    reply = fold(decode_chat(told + again + chunk({"content": "hi"}) + STOP + DONE))
+    assert [block.text for block in reply.blocks] == [b"A", b"hi"]
+
+
+def test_a_call_in_the_older_form() -> None:
+    """S24: `function_call` deltas, and the same in a plain answer."""
+    first, second = {"function_call": {"name": "f", "arguments": '{"a"'}}, {"function_call": {"arguments": ":1}"}}
+    reply = fold(decode_chat(chunk(first) + chunk(second) + chunk({}, "function_call") + DONE))
+    body = {"choices": [{"message": {"function_call": {"name": "f", "arguments": '{"a":1}'}}, "finish_reason": "stop"}]}
+    whole = fold(CHAT.decode_reply(json.dumps(body).encode(), Profile(), "0" * 16))
+    for one in (reply, whole):
+        assert [(block.name, block.text) for block in one.blocks] == [("f", b'{\\"a\\":1}')]
+        assert one.stop.reason == "call"
+
+
+def test_the_older_form_beside_the_newer_one_counts_once() -> None:
+    """S24: llama-cpp-python sends both."""
+    both = call(0, "{}", "f") | {"function_call": {"name": "f", "arguments": "{}"}}
+    reply = fold(decode_chat(chunk(both) + chunk({"function_call": {"arguments": " "}}) + chunk({}, "stop") + DONE))
+    assert [(block.name, block.text) for block in reply.blocks] == [("f", b"{}")]
+
+
+def test_f12_an_id_that_a_messages_provider_says_twice_is_made_unique() -> None:
+    def event(name: str, **members: Any) -> bytes:
+        return b"data: " + json.dumps({"type": name, **members}).encode() + b"\n\n"
+
+    block = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
+    data = b"".join(event("content_block_start", index=at, content_block=block) for at in (0, 1))
+    data += event("message_delta", delta={"stop_reason": "tool_use"}) + event("message_stop")
+    ids = [event.call_id for event in decode_messages(data) if isinstance(event, Open)]
+    assert ids[0] == "t"
+    assert len(set(ids)) == 2
+
+
+# -- usage
+
+
+@pytest.mark.parametrize("count", [10**25, -5])
+def test_u3_a_count_that_cannot_be_is_counted_by_us(count: int) -> None:
+    """A provider's nonsense is neither told nor charged, in each of its formats."""
+    bodies: dict[str, dict[str, Any]] = {
+        "chat": {
+            "choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": count, "completion_tokens": count},
+        },
+        "messages": {
+            "type": "message",
+            "content": [{"type": "text", "text": "hi"}],
+            "stop_reason": "end_turn",
+            "usage": {"input_tokens": count, "output_tokens": count, "cache_read_input_tokens": count},
+        },
+        "responses": {
+            "status": "completed",
+            "output": [{"type": "message", "content": [{"type": "output_text", "text": "hi"}]}],
+            "usage": {"input_tokens": count, "output_tokens": count},
+        },
+    }
+    for dialect, body in bodies.items():
+        rig = Rig(plain(body), dialect=dialect)
+        usage = rig.ask("chat", stream=False).json["usage"]
+        assert 0 < usage["prompt_tokens"] < 100
+        assert 0 < usage["completion_tokens"] < 100
+        assert rig.books.lines[0].usage.estimated
+
+
+@pytest.mark.parametrize(("said_", "asked", "status"), [(6, 6, "incomplete"), (5, 6, "completed")])
+def test_s93_a_provider_that_hides_its_cuts(said_: int, asked: int, status: str) -> None:
+    """S93, S156: llama-server calls a response complete that its cap has cut."""
+    body = {
+        "status": "completed",
+        "output": [{"type": "message", "content": [{"type": "output_text", "text": "hi"}]}],
+        "usage": {"input_tokens": 3, "output_tokens": said_},
+    }
+    rig = Rig(plain(body), dialect="responses", profile=Profile(cuts_silently=True))
+    assert rig.ask("responses", stream=False, max_output_tokens=asked).json["status"] == status
+    honest = Rig(plain(body), dialect="responses")
+    assert honest.ask("responses", stream=False, max_output_tokens=asked).json["status"] == "completed"
+
+
+# -- conversations on their way back
+
+
+def test_d5_each_item_of_a_responses_maker_gets_its_own_proof_back() -> None:
+    """D5, S94: a client carries several reasoning items of one answer as one, whose envelope holds all their proofs."""
+    proof = envelope(("encrypted", "E1", 2), ("mark", "", 1), ("encrypted", "E2", 3))
+    turns = fitted(request(user(), said(ReasoningPart(b"abcdefg", proof), TextPart(b"x"))), target("responses")).turns
+    assert turns[1].parts[:3] == [
+        ReasoningPart(b"ab", "E1", "encrypted"),
+        ReasoningPart(b"cdef", "E2", "encrypted"),
+        ReasoningPart(b"g"),
+    ]
+
+
+def test_d5_what_was_said_without_a_proof_stays_words() -> None:
+    sealed = ENVELOPES.seal(Sealed(MAKER, [SealedPiece("mark", "", 3)]))
+    turns = fitted(request(user(), said(ReasoningPart(b"abc", sealed), TextPart(b"x"))), target("responses")).turns
+    assert turns[1].parts[0] == ReasoningPart(b"abc")
+
+
+@pytest.mark.parametrize("dialect", ["chat", "messages", "responses"])
+def test_d27_results_stand_right_behind_their_calls(dialect: str) -> None:
+    """A Messages client may write text in front of its results."""
+    body = {
+        "model": "m",
+        "messages": [
+            {"role": "user", "content": "hi"},
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}}]},
+            {
+                "role": "user",
+                "content": [
+                    {"type": "text", "text": "BEFORE"},
+                    {"type": "tool_result", "tool_use_id": "t", "content": "RESULT"},
+                ],
+            },
+        ],
+    }
+    made = DIALECTS["messages"].decode_request(json.dumps(body).encode())
+    to = target(dialect)
+    out = DIALECTS[dialect].encode_request(fitted(made, to), to.profile)
+    assert 0 < out.index(b"RESULT") < out.index(b"BEFORE")
+
+
+def test_s146_a_part_of_an_unknown_kind_reaches_nobody() -> None:
+    """S146, D9: dropped from the assistant's own history, towards a provider of the same format too, and named."""
+    content = [{"type": "output_text", "text": "a"}, {"type": "weird", "x": 1}]
+    made = responses_request(input=[{"role": "user", "content": "q"}, {"role": "assistant", "content": content}])
+    assert [notice.name for notice in made.notices] == ["weird"]
+    assert [part["type"] for part in sent(made)["input"][1]["content"]] == ["output_text"]
+
+
+# -- what does not reach a provider is named
+
+
+def ignored(client: str, dialect: str, profile: Profile | None = None, **members: Any) -> list[str]:
+    """What the header names of a request with these members."""
+    rig = Rig(error(400), dialect=dialect, profile=profile, reasoning=members.pop("thinks", None))
+    rig.ask(client, stream=False, **members)
+    return [notice.name for notice in rig.books.lines[0].notices]
+
+
+def test_d9_what_another_format_cannot_say_is_named() -> None:
+    """D8, D9, D27: by the names that the client used."""
+    wish: dict[str, Any] = {
+        "top_k": 1,
+        "seed": 2,
+        "stop": ["x"],
+        "logprobs": True,
+        "user": "u",
+        "own": 1,
+        "min_p": None,
+    }
+    assert ignored("chat", "chat", **wish) == []
+    assert ignored("chat", "messages", **wish) == ["seed", "logprobs", "user", "own"]
+    assert ignored("chat", "responses", **wish) == ["top_k", "seed", "stop", "logprobs", "user", "own"]
+    strict = Profile(extra_fields=False, logprobs=False)
+    assert ignored("chat", "chat", strict, **wish) == ["logprobs", "own"]
+
+
+def test_d9_fields_that_are_accepted_and_ignored_are_named() -> None:
+    """S106, S130-S133, F4, D12: each by its own name; what is null was not sent (F2)."""
+    wish = {"store": True, "include": ["x"], "metadata": {"a": 1}, "truncation": "auto", "service_tier": None}
+    assert ignored("responses", "responses", **wish) == ["store", "include", "metadata", "truncation"]
+    wish = {"metadata": {"user_id": "u"}, "service_tier": "auto", "container": "c", "future": 1, "max_tokens": 9}
+    assert ignored("messages", "messages", **wish) == ["service_tier", "container", "future"]
+    assert ignored("messages", "chat", **wish) == ["metadata", "service_tier", "container", "future"]
+    sent_on = Profile(betas=("code-execution-2025-05-22",))
+    assert ignored("messages", "messages", sent_on, **wish) == ["service_tier", "future"]
+    assert ignored("chat", "chat", store=True, metadata={}, service_tier="flex") == [
+        "store",
+        "metadata",
+        "service_tier",
+    ]
+
+
+def test_d9_an_effort_that_a_model_cannot_make_is_named() -> None:
+    """R2: models that do not reason ignore it."""
+    assert ignored("chat", "chat", reasoning_effort="high", thinks=False) == ["reasoning_effort"]
+    assert ignored("chat", "chat", reasoning_effort="high") == []
+    assert ignored("responses", "chat", reasoning={"effort": "low"}, thinks=False) == ["reasoning"]
+
+
+# -- numbers
+
+
+@pytest.mark.parametrize("client", ["chat", "messages", "responses"])
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "9" * 400])
+def test_f2_a_number_that_no_double_holds_is_refused(client: str, number: str) -> None:
+    """It is legal JSON, and infinite to nearly everyone who reads it."""
+    start = (
+        '{"model":"m","input":"hi"'
+        if client == "responses"
+        else '{"model":"m","messages":[{"role":"user","content":"hi"}]'
+    )
+    rig = Rig()
+    got = rig.post(
+        f"/v1/{'chat/completions' if client == 'chat' else client}", f'{start},"temperature":{number}}}'.encode()
+    )
+    assert got.status == 400
+    assert "temperature is not a usable number" in got.json["error"]["message"]
+
+
+def test_whole_objects_are_told_from_beginnings() -> None:
+    whole = [b"{}", b' {\\"a\\": [1]} ', b'{\\"a\\":\\"}\\"}']
+    assert [jsonx.is_object(text) for text in whole] == [True] * 3
+    others = [b"", b"1", b"[]", b'{\\"a\\":', b'{\\"a\\":\\"}', b"{}x"]
+    assert [jsonx.is_object(text) for text in others] == [False] * 6
+
+
+def test_results_only_turns_stay_as_they_are() -> None:
+    """D27: nothing moves where all is in order."""
+    turn = Turn("user", [ResultPart("t", [TextPart(b"r")])])
+    made = request(user(), turn, origin="messages")
+    assert fitted(made, target("responses")).turns[0] == user()
+
+
+def _kinds(events: list[Event]) -> list[type[Event]]:
+    return [type(event) for event in events]
+
+
+def test_an_empty_call_before_another_one_is_held() -> None:
+    """S45: it may still get its arguments."""
+    data = chunk(call(0, "", "f")) + chunk(call(1, "{}", "g")) + chunk(call(0, '{"late":1}')) + chunk({}, "tool_calls")
+    reply = fold(decode_chat(data + DONE))
+    assert [(block.name, block.text) for block in reply.blocks] == [("f", b'{\\"late\\":1}'), ("g", b"{}")]
+    assert {Args, Close, Open} <= set(_kinds(decode_chat(data + DONE)))
+    assert Text not in _kinds(decode_chat(data + DONE))
