@@ -362,3 +362,40 @@ def test_an_empty_call_before_another_one_is_held() -> None:
     data = chunk(call(0, "", "f")) + chunk(call(1, "{}", "g")) + chunk(call(0, '{"late":1}')) + chunk({}, "tool_calls")
     reply = fold(decode_chat(data + DONE))
     assert [(block.name, block.text) for block in reply.blocks] == [("f", b'{\\"late\\":1}'), ("g", b"{}")]
+
+
+# -- errors
+
+
+SPELLINGS = [
+    "This model's maximum context length is 8192 tokens. However, you requested 9000",
+    "input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000, decrease input length",
+    "This model's maximum prompt length is 131072 but the request contains 537812 tokens.",
+    "Your request exceeded model token limit: 131072",
+    "prompt token count of 70000 exceeds the limit of 64000",
+    "Input validation error: `inputs` must have less than 1024 tokens. Given: 2000",
+    "Range of input length should be [1, 30720]",
+    "Prompt too long: 5000 > 4096",
+    "context window exceeds limit (2013)",
+]
+
+
+@pytest.mark.parametrize("words", SPELLINGS)
+def test_e5_a_context_overflow_is_known_in_all_its_spellings(words: str) -> None:
+    """E5, E7: with the code, and with the provider's own numbers, which clients read."""
+    got = Rig(error(400, words)).ask("messages", stream=False)
+    assert got.status == 400
+    assert got.json["error"]["message"].startswith("prompt is too long")
+    assert words[10:] in got.json["error"]["message"]
+    assert Rig(error(400, words)).ask("responses").json["error"]["code"] == "context_length_exceeded"
+
+
+@pytest.mark.parametrize("words", ["string too long. Expected at most 10", "max_tokens must be below 4096", "bad word"])
+def test_e7_other_limits_are_no_context_overflow(words: str) -> None:
+    assert Rig(error(400, words)).ask("chat").json["error"]["code"] == "bad_request"
+
+
+def test_e3_a_provider_that_wants_money_is_not_told_to_try_again() -> None:
+    """E1, E3: it is our account, and the caller can do nothing about it."""
+    got = Rig(error(402, "insufficient credits")).ask("chat")
+    assert (got.status, got.json["error"]["code"], got.header["x-should-retry"]) == (502, "upstream_error", "false")

@@ -14,8 +14,10 @@ from kenari.core.errors import KenariError
 from kenari.wire import jsonx
 
 _CONTEXT = re.compile(
-    r"context[ _](size|length|window)|maximum context|too many tokens|prompt is too long|exceed_context"
-    r"|exceeds? the (model's )?(maximum|context)|input (is )?too long|max_prompt_tokens|reduce the length",
+    r"context[ _](size|length|window|limit)|maximum (context|prompt length|sequence length)|max_model_len"
+    r"|too many tokens(?! per)|(prompt|input) (is )?too long|exceed_context|exceeds? the (model's )?(maximum|context)"
+    r"|max_prompt_tokens|reduce the length|model token limit|token limit exceeded|tokens_limit|(token count|tokens?) .{0,40}exceeds the limit"
+    r"|inputs?`? must have less than \d+ tokens|`inputs` tokens \+|range of input length",
     re.I,
 )
 _REFUSED = re.compile(r"not supported|unsupported|does not support|doesn't support|not (a )?multimodal", re.I)
@@ -62,6 +64,8 @@ def failure_of_status(
         return KenariError("upstream_rate_limited", _RATE_LIMITED, retry_after=wait or 1.0, elsewhere=True)
     if status in (401, 403):
         return KenariError("upstream_error", _KEY_REFUSED, should_retry=False, elsewhere=True)
+    if status == 402:
+        return KenariError("upstream_error", _UNPAID, should_retry=False, elsewhere=True)
     if status in (503, 529):
         return KenariError("upstream_unavailable", _UNAVAILABLE, retry_after=wait or 2.0, elsewhere=True)
     if status in (408, 504):
@@ -194,6 +198,7 @@ def _from_object(error: dict[str, Any]) -> _Problem:
 
 _RATE_LIMITED = "the model's provider is rate limiting. wait and send the request again"
 _KEY_REFUSED = "the model's provider refused this server's key. tell the operator; sending again will not help"
+_UNPAID = "the model's provider wants to be paid by this server. tell the operator; sending again will not help"
 _UNAVAILABLE = "the model's provider is unavailable or overloaded. wait and send the request again"
 _TIMED_OUT = "the model's provider took too long to answer. send the request again"
 _REJECTED = "the model's provider rejected the request"
