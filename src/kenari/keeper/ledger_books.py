@@ -152,6 +152,8 @@ class StoreBooks:
             line.price = request.price
         if line.ending == "refused":
             self._log.settle(hold, line)
+            if request is not None and request.offline and self.outage is not None:
+                self.outage.settle(hold, 0)
             self._give_back(hold)
             return
         bill = bill_of(line, hold, self._now())

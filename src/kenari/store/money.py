@@ -128,6 +128,8 @@ class Batch:
 
     def _load_repeats(self, reservations: list[Reservation]) -> None:
         digests = [one.repeat.key.hex() for one in reservations if one.repeat is not None]
+        # a caller without limits has no account whose row is locked: nodes meet at the key itself
+        self._database.lock(digests)
         for account, digest, body, request, expires_at in self._database.run(
             f"SELECT account, digest, body, request, expires_at FROM repeats WHERE digest IN {listed(len(digests))}",
             digests,
