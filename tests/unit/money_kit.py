@@ -32,6 +32,8 @@ class PaidBooks(FakeBooks):
         """Every hold is charged whole."""
         self.noted: list[int] = []
         self.reservations: list[Reservation] = []
+        self.extended: list[tuple[int, int]] = []
+        self.more: dict[str, int] = {}
 
     async def reserve(self, reservation: Reservation) -> Hold:
         """Grant what there is, down to the least; 402 below it."""
@@ -44,6 +46,17 @@ class PaidBooks(FakeBooks):
         self.open += 1
         return Hold(reservation.id, reservation.caller, granted)
 
+    async def extend(self, hold: Hold, amount: int, least: int) -> Hold:
+        """Grant more, as far as there is some."""
+        self.extended.append((amount, least))
+        await asyncio.sleep(self.wait)
+        granted = min(amount, self.balance - self.reserved)
+        if granted < max(least, 1):
+            raise KenariError("insufficient_balance", "the balance does not cover this request. add credit")
+        self.reserved += granted
+        self.more[hold.id] = self.more.get(hold.id, 0) + granted
+        return Hold(hold.id, hold.caller, hold.amount + granted)
+
     def note(self, hold: Hold, charge: int) -> None:
         """Keep what was noted."""
         self.noted.append(charge)
@@ -52,7 +65,7 @@ class PaidBooks(FakeBooks):
         """Pay."""
         super().settle(hold, line)
         if hold is not None:
-            self.reserved -= hold.amount
+            self.reserved -= hold.amount + self.more.pop(hold.id, 0)
             if line.ending != "refused":
                 self.balance -= hold.amount if self.keep else line.charge
 

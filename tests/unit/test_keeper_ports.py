@@ -84,6 +84,7 @@ class FakeBooks:
     def __init__(self) -> None:
         self.reserved: list[Reservation] = []
         self.notes: list[tuple[str, int]] = []
+        self.extended: list[tuple[Hold, int, int]] = []
         self.settled: list[tuple[Hold | None, Line]] = []
         self.open: dict[str, str] = {}
         self.abandoned: list[str] = []
@@ -98,6 +99,12 @@ class FakeBooks:
             raise self.error
         self.open[reservation.id] = owner
         return Hold(reservation.id, reservation.caller, reservation.amount - 1)
+
+    async def extend(self, hold: Hold, amount: int, least: int) -> Hold:
+        self.extended.append((hold, amount, least))
+        if self.error is not None:
+            raise self.error
+        return Hold(hold.id, hold.caller, hold.amount + amount)
 
     def note(self, hold: Hold, charge: int) -> None:
         self.notes.append((hold.id, charge))
@@ -311,6 +318,27 @@ def test_a_reservation_and_a_line_arrive_whole() -> None:
         assert pair.books.notes == [("r1", 42)]
         assert pair.books.settled == [(hold, line)]
         assert pair.session.in_flight == 0
+
+    run(main)
+
+
+def test_more_is_set_aside_for_a_hold_in_the_keeper() -> None:
+    """F8: and what the keeper knows of it is the larger hold."""
+
+    async def main(pair: Pair) -> None:
+        hold = await pair.remote.reserve(RESERVATION)
+        larger = await pair.remote.extend(hold, 50, 5)
+        assert larger == Hold("r1", CALLER, 149)
+        assert pair.books.extended == [(hold, 50, 5)]
+        assert (await pair.remote.extend(larger, 1, 1)).amount == 150
+        pair.books.error = KenariError("insufficient_balance", "top up")
+        with pytest.raises(KenariError, match="top up"):
+            await pair.remote.extend(larger, 1, 1)
+        pair.remote.settle(larger, Line(id="r1", ending="done"))
+        await until(lambda: bool(pair.books.settled))
+        assert pair.books.settled[0][0] == Hold("r1", CALLER, 150)
+        with pytest.raises(KenariError, match="not open any more"):
+            await pair.remote.extend(larger, 1, 1)
 
     run(main)
 

@@ -59,3 +59,23 @@ def test_while_the_store_is_down_it_is_given_back_later(store_url: str, tmp_path
         assert differences(store_url) == []
 
     asyncio.run(play())
+
+
+def test_what_a_refused_request_held_of_the_offline_allowance_is_given_back(tmp_path: Path) -> None:
+    """U5: the limits refused it while the store was down; the next request may use all of the allowance."""
+
+    async def play() -> None:
+        async with books(f"sqlite:///{tmp_path}/kenari.db", tmp_path, offline_allowance=1000) as rig:
+            caller = await customer(rig.store, BALANCE)
+            rig.books._go_offline(StoreDown("no"))  # pyright: ignore[reportPrivateUsage]
+            for _ in range(3):
+                hold = await rig.books.reserve(wanted(caller, 1000))
+                rig.books.settle(hold, line_of(hold, status=429, ending="refused", legs=[]))
+            for _ in range(200):
+                if rig.books.outage is None and not rig.spool.waiting:
+                    break
+                await asyncio.sleep(0.05)
+            account = await rig.store.account(caller.account)
+            assert (account.balance, account.reserved) == (BALANCE, 0)
+
+    asyncio.run(play())

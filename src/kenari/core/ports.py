@@ -110,6 +110,14 @@ class Books(Protocol):
         """
         ...
 
+    def extend(self, hold: Hold, amount: int, least: int) -> Awaitable[Hold]:
+        """Set more aside for a request that goes on (another round of server tools): `amount` more is wanted, anything down
+        to `least` is enough. The hold as it is then.
+
+        Raises KenariError as `reserve` does; then the hold is as it was.
+        """
+        ...
+
     def note(self, hold: Hold, charge: int) -> None:
         """What the request would cost if it ended now. Journalled in batches; a crash is billed the last one."""
         ...

@@ -3,10 +3,14 @@
 import asyncio
 import hashlib
 import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import Self
 
+import msgspec
+
 from kenari.catalog.models import Model
-from kenari.core.caller import Caller
+from kenari.core.caller import Caller, Rates
 from kenari.core.errors import KenariError
 from kenari.core.ports import Admission, Exchange, Hold, LimitReached, Line, Reservation
 from kenari.core.price import Price
@@ -143,10 +147,35 @@ class Entry:
         self._books.settle(self.hold, line)
 
     def _tell(self, found: Admission | LimitReached) -> None:
-        """Let whatever answer goes out say how the limits stand (A4)."""
-        if found.requests is not None or found.tokens is not None:
-            messages = self._dialect.name == "messages"
-            self.exchange.extra_headers += rate_lines(found.requests, found.tokens, messages, time.time)
+        _tell(self.exchange, self._dialect, found)
+
+
+@asynccontextmanager
+async def counted(services: Services, exchange: Exchange, dialect: Dialect, caller: Caller) -> AsyncGenerator[None]:
+    """A request that makes nothing: it counts for the limits of requests, not for those of tokens or of what is in
+    flight, and it has no hold and no line. Raises LimitReached (429)."""
+    rates, account_rates = Rates(rpm=caller.rates.rpm), Rates(rpm=caller.account_rates.rpm)
+    if caller.unlimited or (rates.rpm is None and account_rates.rpm is None):
+        yield
+        return
+    caller = msgspec.structs.replace(caller, rates=rates, account_rates=account_rates)
+    try:
+        admission = await services.limits.admit(caller, exchange.id, 0, b"")
+    except LimitReached as error:
+        _tell(exchange, dialect, error)
+        raise
+    _tell(exchange, dialect, admission)
+    try:
+        yield
+    finally:
+        services.limits.release(admission, 0)
+
+
+def _tell(exchange: Exchange, dialect: Dialect, found: Admission | LimitReached) -> None:
+    """Let whatever answer goes out say how the limits stand (A4)."""
+    if found.requests is not None or found.tokens is not None:
+        messages = dialect.name == "messages"
+        exchange.extra_headers += rate_lines(found.requests, found.tokens, messages, time.time)
 
 
 def _succeeded(task: "asyncio.Future[Admission] | asyncio.Future[Hold]") -> bool:

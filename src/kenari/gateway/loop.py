@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import msgspec
 
 from kenari.core.errors import KenariError, interrupted
-from kenari.core.events import Event, Sources
+from kenari.core.events import Event, Sources, Stop
 from kenari.core.fold import Block
 from kenari.core.ports import Leg
 from kenari.core.request import CallPart, Part, Request, ResultPart, TextPart, ToolChoice, Turn
@@ -53,6 +53,19 @@ class Runner(Protocol):
 
     def bill(self, legs: list[Leg]) -> None:
         """Runs of tools, for the line and the bill."""
+        ...
+
+    async def cover(self, candidate: Candidate, request: Request, more: int = 0, fees: int = 0) -> Request | None:
+        """Set aside what runs of tools for `fees` and another call cost: the request with the output cap that is covered,
+        None where the money does not reach. `more` are tokens that will be added to its prompt."""
+        ...
+
+    async def cover_fees(self, fees: int) -> bool:
+        """Set aside what runs of tools cost that no other call follows; whether they are covered."""
+        ...
+
+    def cut(self) -> None:
+        """The answer ended because the money did not reach for more of it."""
         ...
 
     def seal(self, proofs: list[Proof]) -> str:
@@ -111,21 +124,30 @@ class Loop(Sink):
             calls = self._legs.calls
             if calls and rounds < self._rounds:
                 rounds += 1
-                results = await self._run_tools(calls)
-                if results is None:  # the client went away
+                paid = await self._covers(request, calls)
+                results = await self._run_tools(calls) if paid else self._toolbox.unpaid(calls)
+                if results is None or self._out.gone:
                     return None
                 if self._legs.called:
                     self._end(self._as_text(calls, results))
                     return None
                 circling = all(result.repeated for result in results)
-                rounds = self._rounds if circling else rounds
-                request = self._go_on(request, results, last=rounds == self._rounds)
+                rounds = self._rounds if circling or not paid else rounds
+                going = self._go_on(request, results, last=rounds == self._rounds)
+                covered = await self._run.cover(self._candidate, going)
+                if covered is None or self._out.gone:
+                    self._cut()
+                    return None
+                request = covered
             elif self._fault is None:
                 self._end([])
                 return None
             elif self._shape is not None and not self._shape.shown and repairs < REPAIRS:
                 repairs += 1
-                request = self._ask_again(request, self._fault)
+                again = await self._run.cover(self._candidate, self._ask_again(request, self._fault))
+                if again is None or self._out.gone:
+                    return None if self._out.gone else self._give_up(self._fault)
+                request = again
             else:
                 return self._give_up(self._fault)
 
@@ -159,6 +181,23 @@ class Loop(Sink):
 
     def _end(self, more: list[Event]) -> None:
         self._out.put([*more, *self._legs.end()], last=True)
+
+    def _cut(self) -> None:
+        """The money does not reach for another call: what was said ends as an answer that met its limit (F8)."""
+        if not self._out.gone:
+            self._legs.stop = Stop("length")
+            self._end([])
+            self._run.cut()
+
+    async def _covers(self, request: Request, calls: list[CallPart]) -> bool:
+        """Whether the money reaches for these runs of tools, and a short answer after them."""
+        fees = self._toolbox.fees(calls)
+        if not fees:
+            return True
+        if self._legs.called:  # no other call of ours follows
+            return await self._run.cover_fees(fees)
+        going = msgspec.structs.replace(request, turns=[*request.turns, self._legs.turn(self._sealed)])
+        return await self._run.cover(self._candidate, going, self._toolbox.most_tokens(calls), fees) is not None
 
     async def _run_tools(self, calls: list[CallPart]) -> list[Result] | None:
         """Run them; None when the client went away meanwhile. What ran is billed."""

@@ -50,15 +50,54 @@ class Quote(msgspec.Struct, frozen=True, kw_only=True):
 
     def room(self, held: int) -> float:
         """How many tokens of output are covered by what is held; infinity where output costs nothing."""
-        tokens = affordable_output(held, self.prompt, self.price)
-        return math.inf if tokens is None else tokens
+        return room(self.price, held, self.prompt)
 
-    def most(self, held: int, spent: int = 0) -> float:
-        """Where our own count ends a call's answer when earlier calls of the request have spent some of what is held:
-        where the balance is what bounds it exactly there, else at the cap with slack, which each call has anew."""
-        if held < self.amount:
-            return self.room(held - spent)
-        return self.cap * SLACK if self.price.output else math.inf
+    def first(self, held: int) -> "Share":
+        """What is covered of the first call."""
+        return _share(self.price, self.cap, self.room(held), covered=held >= self.amount)
+
+
+class Share(msgspec.Struct, frozen=True):
+    """What is covered of one call's answer: `cap` tokens may be asked for; `most` is where our own count ends it. Where the
+    balance is what bounds an answer that is exactly there, else at the cap with slack."""
+
+    cap: int
+    most: float
+
+
+class Another(msgspec.Struct, frozen=True):
+    """What a further call within a request costs, with the tools that run before it: the whole, and what is enough."""
+
+    price: Price
+    prompt: int
+    cap: int
+    fees: int
+
+    @property
+    def amount(self) -> int:
+        """Tools, prompt, and the whole cap."""
+        return quote(self.prompt, self.cap, self.price) + self.fees
+
+    @property
+    def least(self) -> int:
+        """Tools, prompt, and a short answer, whoever chose the cap: what was said already is better ended than broken."""
+        return quote(self.prompt, min(self.cap, LEAST_OUTPUT), self.price) + self.fees
+
+    def share(self, held: int) -> Share:
+        """What of it is covered by what is held."""
+        return _share(self.price, self.cap, room(self.price, held - self.fees, self.prompt), held >= self.amount)
+
+
+def room(price: Price, held: int, prompt: int) -> float:
+    """How many tokens of output are covered after a prompt; infinity where output costs nothing."""
+    tokens = affordable_output(held, prompt, price)
+    return math.inf if tokens is None else tokens
+
+
+def _share(price: Price, cap: int, room: float, covered: bool) -> Share:
+    if covered:
+        return Share(cap, cap * SLACK if price.output else math.inf)
+    return Share(int(min(cap, room)), room)
 
 
 def make_quote(request: Request, model: Model, price: Price, prompt: int, fees: int = 0) -> Quote:
@@ -76,7 +115,16 @@ def lower_cap(request: Request, quote: Quote, held: int) -> None:
     if cap == quote.cap:  # documents may be short
         return
     request.max_output = max(1, cap)
-    request.notices = [*request.notices, Notice("max_output_tokens", f"lowered to {cap}: the balance allows no more")]
+    request.notices = [*request.notices, _notice(cap)]
+
+
+def lowered(request: Request, cap: int) -> Request:
+    """A request that goes on with a lower output cap, because the balance allows no more."""
+    return msgspec.structs.replace(request, max_output=cap, notices=[*request.notices, _notice(cap)])
+
+
+def _notice(cap: int) -> Notice:
+    return Notice("max_output_tokens", f"lowered to {cap}: the balance allows no more")
 
 
 def _unread(request: Request, model: Model) -> int:

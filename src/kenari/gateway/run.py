@@ -21,6 +21,7 @@ from kenari.gateway.hedge import Inlet, Lane, Race
 from kenari.gateway.loop import Loop, Waiting, needs_loop
 from kenari.gateway.media import Preparation, has_media
 from kenari.gateway.plan import Candidate, Plan, headers_for, own_refused
+from kenari.gateway.quote import lowered
 from kenari.gateway.routing import Outcome
 from kenari.gateway.services import Services
 from kenari.gateway.sinks import PlainSink, Sink, StreamSink
@@ -117,6 +118,26 @@ class Run:
         if self._tab is not None:
             self._tab.note()
 
+    async def cover(self, candidate: Candidate, request: Request, more: int = 0, fees: int = 0) -> Request | None:
+        """Set aside what another call with this request costs (and `more` tokens of what tools will say), and runs of
+        tools for `fees`: the request with the output cap that is covered, None where the money does not reach."""
+        tab = self._tab
+        if tab is None:
+            return request
+        cap = await tab.cover(Count(request, self._services.counter, candidate.target.model).prompt() + more, fees)
+        asked = request.max_output if request.max_output is not None else tab.quote.cap
+        if cap >= asked:
+            return request
+        return lowered(request, cap) if cap > 0 else None
+
+    async def cover_fees(self, fees: int) -> bool:
+        """Set aside what runs of tools cost that no other call follows; whether they are covered."""
+        return self._tab is None or await self._tab.cover_fees(fees)
+
+    def cut(self) -> None:
+        """The answer ended because the money did not reach for more of it."""
+        self._line.ending = "length"
+
     def seal(self, proofs: list[Proof]) -> str:
         """The envelope of these proofs of the candidate that is being tried."""
         return self._sealer.seal(proofs)
@@ -137,6 +158,8 @@ class Run:
                     self._tab.quote.check(self._tab.hold.amount, prompt)
             if not needs_loop(request, candidate):
                 return await self._call(candidate, request, self._sink, until)
+            if self._tab is not None:
+                self._tab.restart()
             self._calls = [until]
             loop, before = Loop(self, request, candidate), len(self._line.legs)
             try:

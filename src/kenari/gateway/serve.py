@@ -11,7 +11,7 @@ from kenari.core.price import Price
 from kenari.core.request import Request
 from kenari.dialects.base import Dialect
 from kenari.dialects.registry import DIALECTS
-from kenari.gateway.admission import Entry, allowed_price, digest_of, known_caller, repeat_name
+from kenari.gateway.admission import Entry, allowed_price, counted, digest_of, known_caller, repeat_name
 from kenari.gateway.count import count_at_candidates
 from kenari.gateway.failover import serve_candidates
 from kenari.gateway.heads import JSON, answer_error, id_lines
@@ -155,16 +155,18 @@ class Gateway:
         run.conclude(error)
 
     async def count(self, exchange: Exchange, dialect: Dialect) -> None:
-        """Answer `count_tokens`: the provider's number where it counts, else our estimate (M4). Costs nothing."""
+        """Answer `count_tokens`: the provider's number where it counts, else our estimate (M4). Costs nothing, but is a request
+        like others for the limit of those."""
         services = self._services
         try:
             caller = known_caller(services, exchange, COUNT_PATH)
             request = dialect.decode_request(exchange.body)
             plan = self._plans.find(request.model, "chat", caller)
             check_model(caller, request.model, plan.model.id, plan.model.access == "subscribers")
-            number = await count_at_candidates(request, plan, services)
-            if not number:
-                number = Count(request, services.counter, plan.model.targets[0].model).prompt()
-            exchange.answer(200, id_lines(exchange.id) + JSON, b'{"input_tokens":%d}' % number)
+            async with counted(services, exchange, dialect, caller):
+                number = await count_at_candidates(request, plan, services)
+                if not number:
+                    number = Count(request, services.counter, plan.model.targets[0].model).prompt()
+                exchange.answer(200, id_lines(exchange.id) + JSON, b'{"input_tokens":%d}' % number)
         except KenariError as error:
             answer_error(exchange, dialect, error)

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from kenari.core.errors import KenariError
 from kenari.core.ports import Books, Hold, Leg, Line
 from kenari.core.price import Price
 from kenari.core.usage import Usage
-from kenari.gateway.quote import Quote
+from kenari.gateway.quote import Another, Quote
 from kenari.gateway.tally import Count, Tally
 
 NOTE_SECONDS = 1.0
@@ -38,10 +39,41 @@ class Tab:
         self._running: Running | None = None
         self._noted = 0
         self._last = 0.0
+        self._share = quote.first(hold.amount)
+
+    def restart(self) -> None:
+        """Another candidate makes the answer's first call, with what is held by now."""
+        self._share = self.quote.first(self.hold.amount - self._spent(self._line.legs))
+
+    async def cover(self, prompt: int, fees: int = 0) -> int:
+        """Set aside what runs of tools and another call of a prompt with so many tokens may cost beyond what is left of the
+        hold; how many tokens of output the call may have. 0: not even a short answer is covered, and nothing should be
+        run or called."""
+        left = self.hold.amount - self._spent(self._line.legs)
+        wanted = Another(self._price, prompt, self.quote.cap, fees)
+        if wanted.amount > left:
+            try:
+                self.hold = await self._books.extend(self.hold, wanted.amount - left, max(0, wanted.least - left))
+            except KenariError:  # no money, or no store that could say so: what is held already may be enough
+                if wanted.least > left:
+                    return 0
+            left = self.hold.amount - self._spent(self._line.legs)
+        self._share = wanted.share(left)
+        return self._share.cap
+
+    async def cover_fees(self, fees: int) -> bool:
+        """Set aside what runs of tools cost that no other call follows; whether they are covered."""
+        left = self.hold.amount - self._spent(self._line.legs)
+        if fees > left:
+            try:
+                self.hold = await self._books.extend(self.hold, fees - left, fees - left)
+            except KenariError:
+                return False
+        return True
 
     def tally(self, count: Count) -> Tally:
-        """A tally for the next call, bounded by what earlier calls have left of the hold."""
-        return Tally(count, self.quote.most(self.hold.amount, self._spent(self._line.legs)))
+        """A tally for the next call, bounded by what is covered of it."""
+        return Tally(count, self._share.most)
 
     def begin(self, running: Running, price: Price | None) -> None:
         """A call is under way, at the price of the model that serves: a route's quote is that of its dearest member."""

@@ -23,6 +23,7 @@ MAX_AT_ONCE = 8
 MAX_SOURCES = 100
 _NO_SEARCH = "no search backend is configured on this server. remove the tool, or ask the operator to set [search]"
 _REPEATED = "you have the result of this very call already. answer with what you have"
+_UNPAID = "the balance does not cover another use of tools. answer with what you have"
 _OFF = "this tool is switched off on this server. remove it"
 
 
@@ -54,6 +55,22 @@ class Toolbox:
         self._seconds, self._tokens = seconds, tokens
         self._uses: dict[str, int] = {}
         self._done: set[tuple[str, bytes]] = set()
+
+    def fees(self, calls: list[CallPart]) -> int:
+        """What these calls cost at most beside tokens (1e-9 currency units)."""
+        return sum(
+            self.entries[call.name].tool.fee
+            for call in calls[:MAX_AT_ONCE]
+            if (call.name, call.arguments) not in self._done
+        )
+
+    def most_tokens(self, calls: list[CallPart]) -> int:
+        """How many tokens the results of these calls have at most."""
+        return len(calls[:MAX_AT_ONCE]) * self._tokens
+
+    def unpaid(self, calls: list[CallPart]) -> list[Result]:
+        """None of them is run: the balance does not cover it, and the model hears so."""
+        return [_failed(call, _UNPAID) for call in calls]
 
     async def run(self, calls: list[CallPart]) -> list[Result]:
         """All calls of a turn at once, results in their order. Never raises for a tool's failure: the model hears of it."""

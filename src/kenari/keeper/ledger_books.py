@@ -114,24 +114,44 @@ class StoreBooks:
         owner = f"{self._settings.node}/{owner}" if owner else self._settings.node
         if self.outage is not None:
             return self._admit_offline(reservation, owner, self.outage, asked=False)
-        future = self._store.reserve(reservation, owner)
+        hold = await self._answer(self._store.reserve(reservation, owner), reservation.id)
+        if isinstance(hold, Outage):
+            return self._admit_offline(reservation, owner, hold, asked=True)
+        self._admit(reservation, hold, owner, offline=False)
+        return hold
+
+    async def extend(self, hold: Hold, amount: int, least: int) -> Hold:
+        """Set more aside for a request that goes on. While the store is down it counts against the allowance."""
+        outage: Outage | None = self.outage
+        larger: Hold | None = None
+        if outage is None:
+            answer = await self._answer(self._store.extend(hold, amount, least), hold.id)
+            outage, larger = (answer, None) if isinstance(answer, Outage) else (None, answer)
+        if outage is not None:
+            larger = outage.extend(hold, amount, least)
+        assert larger is not None
+        request = self._open.get(hold.id)
+        if request is not None:
+            request.hold = larger
+        return larger
+
+    async def _answer(self, future: "asyncio.Future[Hold]", id: str) -> Hold | Outage:
+        """What the store says; the outage when it turns out to be down."""
         self._asked[future] = self._clock()
         try:
-            hold = await future
+            return await future
         except StoreDown as error:
-            return self._admit_offline(reservation, owner, self._go_offline(error), asked=True)
+            return self._go_offline(error)
         except Refused as error:
-            _log.error("the store refused to reserve for request %s: %s", reservation.id, error)
+            _log.error("the store refused to set money aside for request %s: %s", id, error)
             raise KenariError("internal_error", "the request could not be booked. send it again") from None
         except asyncio.CancelledError:
             if future not in self._given_up or self.outage is None:
                 raise
-            return self._admit_offline(reservation, owner, self.outage, asked=True)
+            return self.outage
         finally:
             del self._asked[future]
             self._given_up.discard(future)
-        self._admit(reservation, hold, owner, offline=False)
-        return hold
 
     def note(self, hold: Hold, charge: int) -> None:
         """Keep the running charge; it is journalled with those of the other requests about once a second."""
@@ -147,11 +167,15 @@ class StoreBooks:
             self._log.settle(None, line)
             return
         request = self._open.pop(hold.id, None)
+        if request is not None:
+            hold = request.hold  # as it was extended
         self._notes.pop(hold.id, None)
         if line.price is None and request is not None:
             line.price = request.price
         if line.ending == "refused":
             self._log.settle(hold, line)
+            if request is not None and request.offline and self.outage is not None:
+                self.outage.settle(hold, 0)
             self._give_back(hold)
             return
         bill = bill_of(line, hold, self._now())

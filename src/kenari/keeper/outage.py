@@ -22,12 +22,21 @@ class Outage:
             return Hold(reservation.id, caller, reservation.amount)
         if reservation.repeat is not None:
             raise self.refusal()
-        spent = self._spent.get(caller.account, 0)
-        granted = reservation.amount if not self._enforce else min(reservation.amount, self._allowance - spent)
-        if granted < max(reservation.least, 1):
+        return Hold(reservation.id, caller, self._granted(caller.account, reservation.amount, reservation.least))
+
+    def extend(self, hold: Hold, amount: int, least: int) -> Hold:
+        """The hold of a request that goes on, with more in it. Raises the 503."""
+        if not hold.caller.unlimited and amount:
+            amount = self._granted(hold.caller.account, amount, least)
+        return Hold(hold.id, hold.caller, hold.amount + amount)
+
+    def _granted(self, account: str, amount: int, least: int) -> int:
+        spent = self._spent.get(account, 0)
+        granted = amount if not self._enforce else min(amount, self._allowance - spent)
+        if granted < max(least, 1):
             raise self.refusal()
-        self._spent[caller.account] = spent + granted
-        return Hold(reservation.id, caller, granted)
+        self._spent[account] = spent + granted
+        return granted
 
     def settle(self, hold: Hold, charge: int) -> None:
         """What a request did not use of its hold is there for the next one."""

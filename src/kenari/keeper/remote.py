@@ -18,6 +18,7 @@ from kenari.keeper.words import (
     Admitted,
     Answer,
     DropOwnKey,
+    Extend,
     Found,
     Held,
     Look,
@@ -141,6 +142,11 @@ class RemoteBooks:
             Held,
         )
         return Hold(asked.id, asked.caller, held.amount)
+
+    async def extend(self, hold: Hold, amount: int, least: int) -> Hold:
+        """Set more aside in the keeper's books."""
+        held = await self._link.ask(lambda number: Extend(number, hold.id, amount, least), Held)
+        return Hold(hold.id, hold.caller, held.amount)
 
     def note(self, hold: Hold, charge: int) -> None:
         """What the request would cost if it ended now."""

@@ -20,6 +20,7 @@ from kenari.keeper.words import (
     Admitted,
     Applied,
     DropOwnKey,
+    Extend,
     Found,
     FromWorker,
     Held,
@@ -98,6 +99,8 @@ class Session:
             case Reserve():
                 self._early[word.id] = None
                 self._begin(self._reserve(word))
+            case Extend():
+                self._begin(self._answer(word.number, "extend", self._extend(word)))
             case Note():
                 self._note(word.id, word.charge)
             case Settle():
@@ -160,6 +163,15 @@ class Session:
         if line is not None:
             self._books.settle(None, line)
         self._say(_refused(number, error))
+
+    async def _extend(self, word: Extend) -> Word:
+        hold = self._open.get(word.id)
+        if hold is None:  # the worker has given up waiting for it, or is gone
+            raise KenariError("upstream_unavailable", "this request is not open any more. send it again")
+        larger = await self._books.extend(hold, word.amount, word.least)
+        if word.id in self._open:
+            self._open[word.id] = larger
+        return Held(word.number, larger.amount)
 
     def _note(self, request: str, charge: int) -> None:
         hold = self._open.get(request)

@@ -57,6 +57,15 @@ class Reserve(Word, frozen=True):
     repeat: Repeat | None
 
 
+class Extend(Word, frozen=True):
+    """`Books.extend` for the hold of a request: answered by Held or Refused."""
+
+    number: int
+    id: str
+    amount: int
+    least: int
+
+
 class Note(Word, frozen=True):
     """`Books.note` for the hold of a request."""
 
@@ -240,7 +249,9 @@ class OwnKeyDropped(Word, frozen=True):
 
 
 OwnKeyQuestion: TypeAlias = ShowOwnKeys | PutOwnKey | DropOwnKey
-FromWorker: TypeAlias = Ready | Applied | Leaving | Reserve | Note | Settle | Admit | Release | Look | OwnKeyQuestion
+FromWorker: TypeAlias = (
+    Ready | Applied | Leaving | Reserve | Extend | Note | Settle | Admit | Release | Look | OwnKeyQuestion
+)
 Push: TypeAlias = Setup | Configure | KeySet | OwnKeySet | Drain | End
 """What the keeper says unasked."""
 Answer: TypeAlias = Held | Admitted | Found | OwnKeysShown | OwnKeyDropped

@@ -51,6 +51,10 @@ class Database(Protocol):
         """Take a name that no other living process may have; False when one has it. Held until `close`."""
         ...
 
+    def lock(self, names: Sequence[str]) -> None:
+        """Within a transaction: keep other writers that lock these names out until it ends. One order for all."""
+        ...
+
     def migration_lock(self) -> None:
         """Within a transaction: wait until no other process migrates, and keep others out until it ends."""
         ...

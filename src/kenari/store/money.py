@@ -16,7 +16,7 @@ from kenari.core.price import Price
 from kenari.core.windows import day_of, window_start
 from kenari.store.chain import Chain, NewEntry
 from kenari.store.database import Database, Value, listed, rows_of
-from kenari.store.moves import Adopt, Move, Outcome, Release, Reserve, Settle, Terms, closed_by, who_of
+from kenari.store.moves import Adopt, Extend, Move, Outcome, Release, Reserve, Settle, Terms, closed_by, who_of
 from kenari.store.records import HoldRow, Settlement
 from kenari.store.rows import price_text
 
@@ -66,6 +66,8 @@ class Batch:
         self._done: set[str] = set()
         self._repeats: dict[tuple[str, str], tuple[str, str]] = {}
         self._holds: dict[str, tuple[Value, ...]] = {}
+        self._larger: dict[str, int] = {}  # holds that may be extended, and how large they are
+        self._extended: list[tuple[str, str, str, int]] = []  # hold, account, key, by how much
         self._entries: list[NewEntry] = []
         self._new_repeats: dict[tuple[str, str], tuple[str, str]] = {}
         self._freed: list[tuple[str, str]] = []
@@ -93,6 +95,10 @@ class Batch:
         keys |= {open.key for open in self._open.values() if not open.unlimited}
         if accounts:
             self._load_spending([*("account:" + id for id in accounts), *sorted("key:" + key for key in keys)])
+        extending = [move.hold.id for move in moves if isinstance(move, Extend)]
+        if extending:
+            where = f"WHERE id IN {listed(len(extending))}"
+            self._larger = dict(self._database.run(f"SELECT id, amount FROM holds {where}", extending))
         missing = [one for one in closing if one not in self._open]
         missing += [move.hold.id for move in moves if isinstance(move, Adopt)]
         if missing:
@@ -128,6 +134,8 @@ class Batch:
 
     def _load_repeats(self, reservations: list[Reservation]) -> None:
         digests = [one.repeat.key.hex() for one in reservations if one.repeat is not None]
+        # a caller without limits has no account whose row is locked: nodes meet at the key itself
+        self._database.lock(digests)
         for account, digest, body, request, expires_at in self._database.run(
             f"SELECT account, digest, body, request, expires_at FROM repeats WHERE digest IN {listed(len(digests))}",
             digests,
@@ -142,9 +150,9 @@ class Batch:
     # what is worked out
 
     def _move(self, move: Move) -> Outcome:
-        if isinstance(move, Reserve):
+        if isinstance(move, (Reserve, Extend)):
             try:
-                return self._reserve(move)
+                return self._reserve(move) if isinstance(move, Reserve) else self._extend(move)
             except KenariError as refusal:
                 return refusal
         if isinstance(move, Settle):
@@ -163,7 +171,7 @@ class Batch:
         self._check_repeat(wanted)
         granted = wanted.amount
         if not caller.unlimited:
-            granted = self._granted(wanted)
+            granted = self._granted(caller, wanted.amount, wanted.least)
             self._hold(caller.account, caller.key, granted)
         repeat = ""
         if wanted.repeat is not None:
@@ -186,6 +194,23 @@ class Batch:
         )
         return Hold(wanted.id, caller, granted)
 
+    def _extend(self, move: Extend) -> Hold:
+        """Set more aside for a hold that is open: in the table, or closed later in this very batch."""
+        id, caller, granted = move.hold.id, move.hold.caller, move.amount
+        open = self._open.get(id)
+        if open is None and id not in self._larger:
+            raise KenariError("upstream_unavailable", "this request is not open any more. send it again")
+        if not caller.unlimited:
+            granted = self._granted(caller, move.amount, move.least)
+            self._hold(caller.account, caller.key, granted)
+        if open is not None:
+            amount = open.amount + granted
+            self._open[id] = msgspec.structs.replace(open, amount=amount)
+        else:
+            amount = self._larger[id] = self._larger[id] + granted
+            self._extended.append((id, caller.account, caller.key, granted))
+        return Hold(id, caller, amount)
+
     def _check_repeat(self, wanted: Reservation) -> None:
         if wanted.repeat is None:
             return
@@ -199,9 +224,8 @@ class Batch:
             text = f"this idempotency key came with another body before, in request {request}. use a new key for a new request"
         raise KenariError("idempotency_conflict", text)
 
-    def _granted(self, wanted: Reservation) -> int:
-        """How much is set aside; raises the 402."""
-        caller = wanted.caller
+    def _granted(self, caller: Caller, amount: int, least: int) -> int:
+        """How much of an amount is set aside; raises the 402."""
         standing = self._accounts.get(caller.account)
         if standing is None or standing.closed:
             raise KenariError("invalid_api_key", "the account of this key is closed. ask the operator")
@@ -215,10 +239,10 @@ class Batch:
                 rest = budget.amount - spent.amount - spent.reserved
                 if rest < left:
                     left, code = rest, "budget_exceeded"
-        if wanted.amount == 0 or not self._terms.enforce:
-            return wanted.amount
-        granted = min(wanted.amount, left)
-        if granted < max(wanted.least, 1):
+        if amount == 0 or not self._terms.enforce:
+            return amount
+        granted = min(amount, left)
+        if granted < max(least, 1):
             raise KenariError(code, _POOR[code])
         return granted
 
@@ -249,6 +273,9 @@ class Batch:
         for hold in self._holds.values():
             if hold[1] == caller.account and (not of_key or hold[2] == caller.key):
                 reserved += _whole(hold[4])
+        for _, account, key, added in self._extended:  # not in the table yet
+            if account == caller.account and (not of_key or key == caller.key):
+                reserved += added
         for open in self._open.values():  # taken out of the table already, settled later in this batch
             if open.account == caller.account and (not of_key or open.key == caller.key):
                 reserved += open.amount
@@ -396,6 +423,12 @@ class Batch:
         if self._holds:
             values = [value for row in self._holds.values() for value in row]
             run(f"INSERT INTO holds VALUES {rows_of(len(self._holds), _HOLD_COLUMNS)}", values)
+        larger = [(id, self._larger[id]) for id in sorted({one[0] for one in self._extended})]
+        if larger:
+            run(
+                f"UPDATE holds SET amount = v.column2 FROM (VALUES {rows_of(len(larger), 2)}) AS v WHERE holds.id = v.column1",
+                [value for row in larger for value in row],
+            )
         if self._entries:
             self._chain.append(self._database, self._entries, self._now)
 

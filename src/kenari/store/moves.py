@@ -17,6 +17,14 @@ class Reserve(msgspec.Struct, frozen=True):
     owner: str
 
 
+class Extend(msgspec.Struct, frozen=True):
+    """Set more aside for an open hold: `amount` more, or anything down to `least`."""
+
+    hold: Hold
+    amount: int
+    least: int
+
+
 class Adopt(msgspec.Struct, frozen=True):
     """Open a hold that was granted while the store was down, whatever the balance says now."""
 
@@ -37,7 +45,7 @@ class Release(msgspec.Struct, frozen=True):
     unlimited: bool = False
 
 
-Move: TypeAlias = Reserve | Adopt | Settle | Release
+Move: TypeAlias = Reserve | Extend | Adopt | Settle | Release
 Outcome: TypeAlias = Hold | bool | KenariError
 
 
@@ -52,6 +60,9 @@ def who_of(move: Move) -> tuple[str, str, bool]:
     """Account, key, and whether nothing is taken from a balance."""
     if isinstance(move, Reserve):
         caller = move.reservation.caller
+        return caller.account, caller.key, caller.unlimited
+    if isinstance(move, Extend):
+        caller = move.hold.caller
         return caller.account, caller.key, caller.unlimited
     if isinstance(move, Adopt):
         return move.hold.account, move.hold.key, move.hold.unlimited

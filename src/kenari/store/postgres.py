@@ -104,6 +104,11 @@ class PostgresDatabase:
             self._claimed = name
         return bool(found[0][0])
 
+    def lock(self, names: Sequence[str]) -> None:
+        """Advisory locks that end with the transaction, always taken in one order."""
+        for number in sorted(_number("name " + name) for name in names):
+            self.run("SELECT pg_advisory_xact_lock(?)", (number,))
+
     def migration_lock(self) -> None:
         """An advisory lock that ends with the transaction."""
         self.run("SELECT pg_advisory_xact_lock(?)", (_MIGRATION,))

@@ -100,6 +100,9 @@ class SqliteDatabase:
         self._claim = descriptor
         return True
 
+    def lock(self, names: Sequence[str]) -> None:
+        """There is one writer."""
+
     def migration_lock(self) -> None:
         """The write lock that `begin` took is enough."""
 

@@ -21,7 +21,7 @@ from kenari.store.chain import Chain
 from kenari.store.database import Broken, Database
 from kenari.store.lane import Done, Job, Lane
 from kenari.store.money import Batch
-from kenari.store.moves import Adopt, Move, Release, Reserve, Settle, Terms
+from kenari.store.moves import Adopt, Extend, Move, Release, Reserve, Settle, Terms
 from kenari.store.records import (
     Account,
     AccountChange,
@@ -227,6 +227,11 @@ class Store:
         again."""
         return self._writer.do(Reserve(reservation, owner))
 
+    def extend(self, hold: Hold, amount: int, least: int) -> "asyncio.Future[Hold]":
+        """Set more aside for an open hold; the hold as it is then. Raises KenariError as `reserve` does. What is set aside for
+        somebody who gave up waiting goes back with the rest of the hold."""
+        return self._writer.do(Extend(hold, amount, least))
+
     def adopt(self, hold: HoldRow) -> "asyncio.Future[bool]":
         """Open a hold that was granted while the store was down. False when it or its line is there already."""
         return self._writer.do(Adopt(hold))
@@ -312,7 +317,7 @@ class Store:
         """Moves that follow one another go into one transaction; every other change has its own."""
         moves: list[Job[Any]] = []
         for job in batch:
-            if isinstance(job.what, (Reserve, Adopt, Settle, Release)):
+            if isinstance(job.what, (Reserve, Extend, Adopt, Settle, Release)):
                 moves.append(job)
                 continue
             done += self._move(moves)
