@@ -22,7 +22,7 @@ from kenari.core.events import (
 )
 from kenari.core.fold import Block, Reply
 from kenari.core.usage import Usage
-from kenari.dialects.base import Answer, Proof
+from kenari.dialects.base import Answer, Proof, Speak
 from kenari.dialects.envelope import envelope
 from kenari.wire import jsonx
 
@@ -79,6 +79,13 @@ class ChatEncoder:
         if not self.started:
             out.insert(0, self._role())
         return b"".join(out)
+
+    def speaker(self, kind: type[Text] | type[Reason], index: int) -> Speak | None:
+        """Text goes between the same bytes each time."""
+        return self._say if kind is Text and self.started else None
+
+    def _say(self, text: bytes) -> bytes:
+        return self._text + text + self._text_end
 
     def noop(self) -> bytes:
         """A chunk with an empty delta; the first one carries the role (D15)."""
