@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from kenari.core.errors import KenariError, interrupted
-from kenari.core.events import Escaped, Event, Failure, Meter
+from kenari.core.events import Event, Failure, Meter
 from kenari.core.ports import Call, Outgoing, Upstream
 from kenari.core.request import Request
 from kenari.core.usage import Usage
@@ -126,10 +126,14 @@ class Attempt:
         self._last = now = self._clock()
         steady, say = self._steady, self._say
         if steady is not None and say is not None:
-            text = self._text_of(steady, data)
-            if text:
-                say(text, now)
-                return
+            before, after = steady.before, steady.after
+            if data.startswith(before) and data.endswith(after):
+                text = data[len(before) : -len(after)]
+                size = len(text.translate(None, CAREFUL))
+                if size == len(text) > 0 and (self.tally is None or self.tally.add_text(text)):
+                    self.gate.output_bytes += size
+                    say(text, now)
+                    return
             self._steady = self._say = None
         if self.done.done():
             return
@@ -159,18 +163,6 @@ class Attempt:
         if steady is not None:
             self._say = self._sink.speaker(steady.kind, steady.index)
             self._steady = steady
-
-    def _text_of(self, steady: Steady, data: bytes) -> Escaped:
-        """The text of a frame that looks as expected, noted as `_advance` does; b"" when it has to be read."""
-        before, after = steady.before, steady.after
-        if not data.startswith(before) or not data.endswith(after):
-            return b""
-        text = data[len(before) : -len(after)]
-        size = len(text)
-        if len(text.translate(None, CAREFUL)) != size or (self.tally is not None and not self.tally.add_text(text)):
-            return b""
-        self.gate.output_bytes += size
-        return text
 
     def on_end(self) -> None:
         """The body is complete."""
