@@ -135,6 +135,10 @@ class Serial:
                 return events
         return self._reorder(events)
 
+    def only(self, index: int) -> bool:
+        """Whether this block is open and nothing waits for its end."""
+        return self._current == index and not self._waiting
+
     def _reorder(self, events: list[Event]) -> list[Event]:
         out: list[Event] = []
         for event in events:

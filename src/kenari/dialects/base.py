@@ -10,7 +10,7 @@ from typing import Literal, Protocol, TypeAlias
 import msgspec
 
 from kenari.core.errors import KenariError
-from kenari.core.events import Event, ProofKind, Stop
+from kenari.core.events import Escaped, Event, ProofKind, Reason, Stop, Text
 from kenari.core.fold import Reply
 from kenari.core.profile import Profile
 from kenari.core.request import Request
@@ -56,6 +56,20 @@ class Passed(msgspec.Struct, frozen=True, gc=False):
     stop: Stop
 
 
+Speak: TypeAlias = Callable[[Escaped], bytes]
+"""Writes one more piece of the block that is under way."""
+
+
+class Steady(msgspec.Struct, frozen=True, gc=False):
+    """How a provider writes one more piece of the open block: what stands before and behind its text in the bytes of a
+    whole frame, blank line included, and the event that such a frame is. Holds until any other frame comes."""
+
+    before: bytes
+    after: bytes
+    kind: type[Text] | type[Reason]
+    index: int
+
+
 class Decoder(Protocol):
     """Turns the frames of one provider answer into events. Obeys the grammar on any input, truncated or hostile."""
 
@@ -71,6 +85,10 @@ class Decoder(Protocol):
         """The events of frames that came together: the same as of each alone, in fewer steps where there are many."""
         ...
 
+    def steady(self) -> Steady | None:
+        """What the next frame most likely looks like; None where the frames so far do not show it."""
+        ...
+
     def finish(self) -> list[Event]:
         """The provider's bytes have ended: closes what is open and adds a Stop that was held back, or Failure (D6)."""
         ...
@@ -84,6 +102,11 @@ class Encoder(Protocol):
 
     def encode(self, events: list[Event]) -> bytes:
         """The bytes for these events. Stop is kept until `finish`, so that late usage still finds its place."""
+        ...
+
+    def speaker(self, kind: type[Text] | type[Reason], index: int) -> Speak | None:
+        """What gives for the text of an event of this kind in this block the bytes that `encode` gives for it, until
+        `encode` is called again; None where `encode` has to be asked each time."""
         ...
 
     def noop(self) -> bytes:

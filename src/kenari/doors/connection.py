@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 from collections import deque
+from collections.abc import Callable
 from typing import Any, cast
 
 import httptools
@@ -44,6 +45,8 @@ class Connection(asyncio.Protocol):
     def __init__(self, edge: Owner) -> None:
         self._edge = edge
         self._transport: asyncio.Transport | None = None
+        self.send: Callable[[bytes], None] = _nowhere
+        """Takes bytes of an answer: the transport itself, while there is one."""
         self._parser = httptools.HttpRequestParser(self)
         self._peer = ""
         self._waiting: deque[HttpExchange] = deque()
@@ -78,6 +81,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has come."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's own class is no subclass
+        self.send = self._transport.write
         self._transport.set_write_buffer_limits(HIGH_WATER)
         peer = transport.get_extra_info("peername")
         self._peer = str(cast("tuple[Any, ...]", peer)[0]) if isinstance(peer, tuple) and peer else ""
@@ -131,7 +135,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection has ended."""
-        self._transport = None
+        self._transport, self.send = None, _nowhere
         self._edge.closed(self)
         self._leave()
 
@@ -225,11 +229,6 @@ class Connection(asyncio.Protocol):
 
     # -- exchanges
 
-    def send(self, data: bytes) -> None:
-        """Bytes of an answer."""
-        if self._transport is not None:
-            self._transport.write(data)
-
     def answered(self, exchange: HttpExchange) -> None:
         """An answer is complete: the next request, or the end."""
         if exchange is not self._current:
@@ -247,6 +246,7 @@ class Connection(asyncio.Protocol):
         if transport is None or exchange is not self._current or self._waiting or self._lingers:
             return None
         self._transport = self._current = None
+        self.send = _nowhere
         self._edge.closed(self)
         return Handover(transport, self._edge, self._peer)
 
@@ -438,6 +438,10 @@ class Connection(asyncio.Protocol):
         if not self._reading_paused and self._transport is not None:
             self._reading_paused = True
             self._transport.pause_reading()
+
+
+def _nowhere(data: bytes) -> None:
+    """The connection is gone."""
 
 
 def _is_new(task: asyncio.Task[None]) -> bool:

@@ -80,7 +80,7 @@ class Handover(NamedTuple):
 class Wire(Protocol):
     """What an exchange needs of its connection."""
 
-    def send(self, data: bytes) -> None:
+    def send(self, data: bytes, /) -> None:
         """Bytes to the client."""
         ...
 

@@ -6,11 +6,11 @@ Nothing of the loser reaches the client or the bill: what it cost, its provider 
 from collections.abc import Callable
 from typing import Protocol
 
-from kenari.core.events import Event
+from kenari.core.events import Event, Reason, Text
 from kenari.core.ports import Exchange
 from kenari.core.profile import Profile
 from kenari.dialects.base import Dialect, Passed
-from kenari.gateway.sinks import Sink, Source
+from kenari.gateway.sinks import Say, Sink, Source
 
 
 class Inlet(Protocol):
@@ -31,6 +31,10 @@ class Inlet(Protocol):
 
     def pass_on(self, body: bytes, dialect: Dialect, profile: Profile) -> Passed | None:
         """A provider's whole plain answer in one step; None: it comes as events."""
+        ...
+
+    def speaker(self, kind: type[Text] | type[Reason], index: int) -> Say | None:
+        """A shorter way than `put` for pieces of one block; None: there is none."""
         ...
 
 
@@ -112,3 +116,7 @@ class Lane:
     def pass_on(self, body: bytes, dialect: Dialect, profile: Profile) -> Passed | None:
         """Never in one step: what a body holds is known, and the race won, only when it has become events."""
         return None
+
+    def speaker(self, kind: type[Text] | type[Reason], index: int) -> Say | None:
+        """The winner's."""
+        return self._sink.speaker(kind, index) if self._race.winner is self else None

@@ -4,15 +4,19 @@ Both are the exchange's watcher: a client that goes away aborts the provider's c
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from kenari.core.errors import KenariError
-from kenari.core.events import Event
+from kenari.core.events import Escaped, Event, Reason, Text
 from kenari.core.fold import Fold
 from kenari.core.ports import Exchange
 from kenari.core.profile import Profile
 from kenari.dialects.base import Answer, Dialect, Encoder, Passed
 from kenari.wire.sse import KEEPALIVE
+
+
+Say: TypeAlias = Callable[[Escaped, float], None]
+"""Takes one more piece of the block that is under way; the loop's time."""
 
 
 class Source(Protocol):
@@ -86,6 +90,11 @@ class Sink:
         """A provider's whole plain answer, where the client can have it in one step. None: it comes as events."""
         return None
 
+    def speaker(self, kind: type[Text] | type[Reason], index: int) -> Say | None:
+        """What does for the text of an event of this kind in this block what `put` does for the event, until `put` is
+        called again; None where there is nothing shorter."""
+        return None
+
     def fail(self, error: KenariError) -> None:
         """The answer failed after `begun`."""
         raise NotImplementedError
@@ -120,6 +129,20 @@ class StreamSink(Sink):
         if last:
             self.ended = True
             self.exchange.end()
+
+    def speaker(self, kind: type[Text] | type[Reason], index: int) -> Say | None:
+        speak = self._encoder.speaker(kind, index) if self.begun and not self.ended else None
+        if speak is None:
+            return None
+        write = self.exchange.write
+
+        def say(text: Escaped, now: float) -> None:
+            data = speak(text)
+            if data:
+                write(data)
+                self._last_bytes = self._last_event = now
+
+        return say
 
     def fail(self, error: KenariError) -> None:
         self._begin()

@@ -97,6 +97,15 @@ class Tally:
         if self._vocabulary and self._size >= PIECE_BYTES:
             self._fold(whole=False)
 
+    def add_text(self, text: Escaped) -> bool:
+        """Count one piece of text without escapes. False, and nothing is counted, when that has to be done by `add`: its
+        tokens are counted in a vocabulary, or it is the one that is too much."""
+        size = self._size + len(text)
+        if self._vocabulary or self._counted + size // 4 > self.most:
+            return False
+        self._size = size
+        return True
+
     @property
     def tokens(self) -> int:
         """How many tokens were said so far."""

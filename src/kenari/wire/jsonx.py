@@ -30,6 +30,11 @@ _ESCAPES = re.compile(
 _PATH = re.compile(r" - at `\$\.?(.*?)`$")
 
 
+CAREFUL = bytes([*range(32), 0x22, 0x5C, *range(127, 256)])
+"""Bytes that end a string, begin an escape, are illegal in one, or need their UTF-8 checked: a text without them may be
+copied from one document into another unseen."""
+
+
 class Malformed(ValueError):
     """Bytes that are not the JSON they should be. `path` is dotted (`messages[2].role`), "" for the whole."""
 

@@ -53,6 +53,11 @@ class Frames:
                 return [Frame(b"", data) for data in datas]
         return self._blocks(buffer[:cut])
 
+    @property
+    def level(self) -> bool:
+        """Whole frames end where the bytes so far end, and their lines end in LF: what comes next begins a frame."""
+        return not (self._tail or self._start or self._loose)
+
     def _blocks(self, buffer: bytes) -> list[Frame]:
         """The frames of whole blocks of any form."""
         out: list[Frame] = []

@@ -7,6 +7,7 @@ from msgspec import Raw
 from kenari.core.events import Close, Escaped, Event, Failure, Meter, Open, Reason, Start, Stop, StopReason, Text
 from kenari.core.grammar import mend
 from kenari.core.profile import Profile
+from kenari.dialects.base import Steady
 from kenari.dialects.chat.calls import Calls
 from kenari.dialects.chat.plain import plain_answer
 from kenari.dialects.chat.splice import Splice
@@ -75,6 +76,14 @@ class ChatDecoder:
             events += self._parse(frames[at].data)
             at += 1
         return events
+
+    def steady(self) -> Steady | None:
+        """The form of the last frame, if it was nothing but a piece of the open block."""
+        prefix, suffix = self._splice.around
+        if not prefix or not self._spliced or self._open is None or self._failed or self.done:
+            return None
+        kind = Reason if self._reasoning else Text
+        return Steady(b"data: " + prefix, suffix + b"\n\n", kind, self._open)
 
     def _parse(self, data: bytes) -> list[Event]:
         """The events of one frame, parsed."""

@@ -6,12 +6,11 @@ stands before and behind that text is remembered; a later frame with the same by
 """
 
 from kenari.core.events import Escaped
+from kenari.wire.jsonx import CAREFUL
 from kenari.wire.sse import Frame
 
 MANY = 4
 """So many frames at once are worth being cut together."""
-_CAREFUL = bytes([*range(32), 0x22, 0x5C, *range(127, 256)])
-"""Bytes that end a string, begin an escape, are illegal in one, or need their UTF-8 checked."""
 
 
 class Splice:
@@ -30,13 +29,18 @@ class Splice:
             return
         self._prefix, self._suffix = data[: at + 1], data[at + len(literal) - 1 :]
 
+    @property
+    def around(self) -> tuple[bytes, bytes]:
+        """What stands before and behind the text; empty before one was seen."""
+        return self._prefix, self._suffix
+
     def one(self, data: bytes) -> Escaped:
         """The text of a frame of the same form, b"" when it has to be parsed."""
         prefix, suffix = self._prefix, self._suffix
         if not prefix or not data.startswith(prefix) or not data.endswith(suffix):
             return b""
         text = data[len(prefix) : -len(suffix)]
-        return text if len(text.translate(None, _CAREFUL)) == len(text) else b""
+        return text if len(text.translate(None, CAREFUL)) == len(text) else b""
 
     def cut(self, frames: list[Frame], start: int) -> list[Escaped]:
         """The texts of the frames from `start` on, up to the first one that has to be parsed."""
@@ -68,7 +72,7 @@ class Splice:
         head, tail = len(prefix), -len(suffix)
         texts = [data[head:tail] for data in datas]
         together = b"".join(texts)
-        if b"" in texts or len(together.translate(None, _CAREFUL)) != len(together):
+        if b"" in texts or len(together.translate(None, CAREFUL)) != len(together):
             return None
         again = prefix + (suffix + b"\n" + prefix).join(texts) + suffix
         return texts if again == b"\n".join(datas) else None

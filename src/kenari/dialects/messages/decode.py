@@ -28,6 +28,7 @@ from kenari.core.events import (
 from kenari.core.grammar import mend
 from kenari.core.profile import Profile
 from kenari.core.usage import Usage
+from kenari.dialects.base import Steady
 from kenari.dialects.failures import failure_in_body, no_answer
 from kenari.dialects.frames import read_frame
 from kenari.dialects.messages import wire
@@ -95,6 +96,10 @@ class MessagesDecoder:
         for frame in frames:
             events += self.feed(frame)
         return events
+
+    def steady(self) -> Steady | None:
+        """Frames of this format are always read."""
+        return None
 
     def finish(self) -> list[Event]:
         """The end of the bytes: fine once a stop reason was seen, with or without `message_stop` (D6)."""

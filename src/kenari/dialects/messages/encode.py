@@ -26,7 +26,7 @@ from kenari.core.events import (
 from kenari.core.fold import Block, Reply
 from kenari.core.grammar import Serial
 from kenari.core.usage import Usage
-from kenari.dialects.base import Answer, Proof, RelayRule
+from kenari.dialects.base import Answer, Proof, RelayRule, Speak
 from kenari.dialects.messages.blocks import NAME
 from kenari.dialects.messages.content import as_object
 from kenari.wire import jsonx
@@ -97,6 +97,13 @@ class MessagesEncoder:
             else:
                 self._take(event, out)
         return b"".join(out)
+
+    def speaker(self, kind: type[Text] | type[Reason], index: int) -> Speak | None:
+        """Text of the open block goes between the same bytes each time."""
+        return self._say if kind is Text and self._prefix and self._serial.only(index) else None
+
+    def _say(self, text: bytes) -> bytes:
+        return self._prefix + text + _DELTA_END
 
     def noop(self) -> bytes:
         """`ping` once message_start is out, a comment before (D15)."""

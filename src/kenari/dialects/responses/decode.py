@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from kenari.core.events import Args, Close, Escaped, Event, Failure, Meter, Open, Reason, Seal, Start, Stop, Text
 from kenari.core.grammar import mend
+from kenari.dialects.base import Steady
 from kenari.dialects.failures import failure_in_body, no_answer
 from kenari.dialects.frames import read_frame
 from kenari.dialects.responses.wire import (
@@ -113,6 +114,10 @@ class ResponsesDecoder:
         for frame in frames:
             events += self.feed(frame)
         return events
+
+    def steady(self) -> Steady | None:
+        """Frames of this format are always read."""
+        return None
 
     def finish(self) -> list[Event]:
         """The end of the bytes: fine after response.completed (D6)."""

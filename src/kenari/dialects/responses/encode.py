@@ -11,7 +11,7 @@ from kenari.core.fold import Reply, unfold
 from kenari.core.grammar import Serial
 from kenari.core.request import CallPart
 from kenari.core.usage import Usage
-from kenari.dialects.base import Answer, Proof
+from kenari.dialects.base import Answer, Proof, Speak
 from kenari.dialects.responses.citations import annotations
 from kenari.dialects.responses.items import call_item, freeform_input, message_item, new_id, reasoning_item
 from kenari.dialects.responses.resource import Resource, error_object, status_of
@@ -86,6 +86,10 @@ class ResponsesEncoder:
                     out.append(self._encode(event))
                 at += 1
         return b"".join(out)
+
+    def speaker(self, kind: type[Text] | type[Reason], index: int) -> Speak | None:
+        """The deltas of the item under way."""
+        return self._delta if kind is self._takes and index == self._block else None
 
     def noop(self) -> bytes:
         """A `keepalive` event, which Codex counts as life (D15), after response.created."""
