@@ -25,7 +25,7 @@ from kenari.doors.byok import ByokDoor
 from kenari.doors.edge import Edge
 from kenari.doors.limits import EdgeLimits
 from kenari.doors.listeners import listen, listen_on, server_context
-from kenari.doors.public import PublicDoor
+from kenari.doors.public import STREAMED_PATHS, PublicDoor
 from kenari.gateway.outside import make_outside
 from kenari.gateway.pins import MemoryPins
 from kenari.gateway.prices import pricing
@@ -191,7 +191,7 @@ class Server:
         settings = config.server
         self._tls = server_context(settings.tls_cert, settings.tls_key) if settings.tls_cert else None
         door = self._door(config)
-        self._edge = Edge(door.serve, door.refuse, edge_limits(settings))
+        self._edge = Edge(door.serve, door.refuse, edge_limits(settings), STREAMED_PATHS)
 
     def apply(self, config: Config) -> None:
         """Serve new requests by this configuration. Raises OSError when its certificate cannot be had."""

@@ -10,7 +10,7 @@ import msgspec
 from kenari.catalog.models import Catalog, Model, TargetRef
 from kenari.core.errors import KenariError, interrupted
 from kenari.core.ids import Envelopes
-from kenari.core.ports import Call, Hold, Line, Outgoing, Receiver, Reservation, Watcher
+from kenari.core.ports import Call, Hold, Incoming, Line, Outgoing, Receiver, Reservation, Stream, Watcher
 from kenari.core.profile import Profile
 from kenari.dialects.registry import DIALECTS
 from kenari.doors.public import PublicDoor
@@ -43,6 +43,7 @@ class Exchange:
         self.method, self.path, self.query = method, path, ""
         self.headers = {b"authorization": b"Bearer " + KEY.encode()} if headers is None else headers
         self.body = body
+        self.incoming: Incoming | None = None
         self.peer = "127.0.0.1"
         self.gone = False
         self.extra_headers = b""
@@ -109,13 +110,21 @@ class Exchange:
 class FakeCall:
     """A provider call that plays its script."""
 
-    def __init__(self, script: Script, receiver: Receiver) -> None:
+    def __init__(self, script: Script, receiver: Receiver, stream: Stream | None = None) -> None:
         self.aborted = False
         self.pauses: list[bool] = []
+        self.streamed = b""
         self._receiver = receiver
+        self._stream = stream
         self._task = asyncio.get_running_loop().create_task(self._play(script))
 
     async def _play(self, script: Script) -> None:
+        try:
+            while self._stream is not None and len(self.streamed) < self._stream.size:
+                self.streamed += await self._stream.read(len(self.streamed))
+        except KenariError as lost:
+            self._receiver.on_lost(lost)
+            return
         await asyncio.sleep(script.head_after)
         self._receiver.on_head(script.status, script.headers)
         for delay, what in script.steps:
@@ -159,12 +168,12 @@ class FakeUpstream:
         if isinstance(script, KenariError):
             script = Script(status=0, steps=())
             call = FakeCall.__new__(FakeCall)
-            call.aborted, call.pauses = False, []
+            call.aborted, call.pauses, call.streamed = False, [], b""
             error = KenariError("upstream_unavailable", "cannot be reached", retry_after=1, elsewhere=True)
             loop = asyncio.get_running_loop()
             call._task = loop.create_task(_lose(receiver, error))  # pyright: ignore[reportPrivateUsage]
         else:
-            call = FakeCall(script, receiver)
+            call = FakeCall(script, receiver, request.stream)
         self.calls.append(call)
         return call
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kenari.core.errors import KenariError
-from kenari.core.ports import Watcher
+from kenari.core.ports import Incoming, Watcher
 from kenari.doors.admin import guard as rules
 from kenari.doors.admin.guard import Guard, source_of
 from kenari.wire.address import is_loopback
@@ -21,6 +21,7 @@ class Knock:
 
     id, method, path, query, body, gone, extra_headers = "0" * 16, "GET", "/", "", b"", False, b""
     watcher: Watcher | None = None
+    incoming: Incoming | None = None
 
     def __init__(self, authorization: bytes | None, peer: str = "192.0.2.1") -> None:
         self.headers = {} if authorization is None else {b"authorization": authorization}

@@ -14,7 +14,7 @@ from kenari.catalog.models import ENDPOINTS, Price
 from kenari.core.errors import KenariError, interrupted
 from kenari.gateway.kinds.asks import SPOTS, read_ask, wave_seconds
 from kenari.gateway.kinds.meter import Used, fee_of
-from kenari.wire.multipart import BadForm, Part, boundary_of, join, split
+from kenari.wire.multipart import BadForm, FormScanner, boundary_of, content_type_of
 
 AUTH = {b"authorization": b"Bearer " + KEY.encode()}
 PATHS = {spot.kind: path for path, spot in SPOTS.items()}
@@ -39,16 +39,27 @@ def ask(rig: Rig, kind: str, body: Any = None, **more: Any) -> Exchange:
     return rig.post(PATHS[kind], json.dumps(whole).encode(), AUTH | {b"content-type": b"application/json"}, **more)
 
 
-def form(**fields: bytes) -> tuple[bytes, bytes]:
+def join(fields: list[tuple[str, bytes]], boundary: bytes = b"xyz") -> bytes:
+    """A form as clients send it; the field `file` is one."""
     parts = [
-        Part(
-            b'Content-Disposition: form-data; name="%b"%b'
-            % (name.encode(), b'; filename="a.wav"' if name == "file" else b""),
-            content,
-        )
-        for name, content in fields.items()
+        b'--%b\r\nContent-Disposition: form-data; name="%b"%b\r\n\r\n%b\r\n'
+        % (boundary, name.encode(), b'; filename="a.wav"' if name == "file" else b"", content)
+        for name, content in fields
     ]
-    return join(parts, b"xyz"), b"multipart/form-data; boundary=xyz"
+    return b"".join(parts) + b"--%b--\r\n" % boundary
+
+
+def split(body: bytes, boundary: bytes = b"xyz", step: int = 1 << 20) -> list[tuple[str, bytes]]:
+    """The fields of a form, read in pieces of `step` bytes."""
+    scanner = FormScanner(boundary)
+    for at in range(0, len(body), step):
+        scanner.feed(body[at : at + step])
+    scanner.close()
+    return [(part.name, body[part.start : part.end]) for part in scanner.parts]
+
+
+def form(**fields: bytes) -> tuple[bytes, bytes]:
+    return join(list(fields.items())), b"multipart/form-data; boundary=xyz"
 
 
 def transcribe(rig: Rig, **fields: bytes) -> Exchange:
@@ -88,8 +99,8 @@ def test_a_form_travels_with_the_models_name_changed_and_the_file_as_it_is() -> 
     got = transcribe(rig, file=audio, language=b"id")
     assert got.json == {"text": "hello"}
     sent = rig.upstream.requests[0]
-    fields = {part.name: part.content for part in split(sent.body, b"xyz")}
-    assert fields == {"model": b"vendor-model", "file": audio, "language": b"id"}
+    assert split(rig.upstream.calls[0].streamed) == [("model", b"vendor-model"), ("file", audio), ("language", b"id")]
+    assert sent.body == b""
     assert b"content-type: multipart/form-data; boundary=xyz\r\n" in sent.headers
 
 
@@ -316,40 +327,85 @@ def test_a_messages_provider_has_no_such_endpoint() -> None:
 names = st.text("abcdefghijklmnop_", min_size=1, max_size=12)
 
 
-@given(st.lists(st.tuples(names, st.binary(max_size=200)), min_size=1, max_size=5))
-def test_forms_come_back_as_they_were(fields: list[tuple[str, bytes]]) -> None:
-    parts = [Part(b'content-disposition: form-data; name="%b"' % name.encode(), content) for name, content in fields]
+@given(st.lists(st.tuples(names, st.binary(max_size=200)), min_size=1, max_size=5), st.integers(1, 80))
+def test_forms_come_back_as_they_were_however_they_are_cut(fields: list[tuple[str, bytes]], step: int) -> None:
     if any(b"--boundary" in content for _, content in fields):
         return
-    assert split(join(parts, b"boundary-1234"), b"boundary-1234") == parts
-    assert [part.name for part in parts] == [name for name, _ in fields]
+    assert split(join(fields, b"boundary-1234"), b"boundary-1234", step) == fields
 
 
-@given(st.binary(max_size=300))
-def test_no_bytes_break_the_reader_of_forms(data: bytes) -> None:
+@given(st.binary(max_size=300), st.integers(1, 300))
+def test_no_bytes_break_the_reader_of_forms(data: bytes, step: int) -> None:
     for body in (data, b"--b\r\n" + data + b"\r\n--b--"):
         with suppress(BadForm):
-            assert split(body, b"b")
+            split(body, b"b", step)
+
+
+HEAD = b'content-disposition: form-data; name="model"'
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"hello\r\n--b\r\n%b\r\n\r\n1\r\n--b--" % HEAD,
+        b"--b\r\n%b\r\n\r\n1\r\n--b--\r\n--b\r\n%b\r\n\r\n2\r\n--b--" % (HEAD, HEAD),
+        b"--b\r\n%b\r\n\r\n1\n--b\n%b\n\n2\r\n--b--" % (HEAD, HEAD),
+        b"--b\r\n%b; name=other\r\n\r\n1\r\n--b--" % HEAD,
+        b"--b\r\n%b\r\n%b\r\n\r\n1\r\n--b--" % (HEAD, HEAD),
+        b"--b\r\n%b; name*=utf-8''x\r\n\r\n1\r\n--b--" % HEAD,
+        b'--b\r\ncontent-disposition: form-data; name="mo\\del"\r\n\r\n1\r\n--b--',
+        b'--b\r\ncontent-disposition: form-data;\r\n name="model"\r\n\r\n1\r\n--b--',
+        b'--b\r\ncontent-disposition: attachment; name="model"\r\n\r\n1\r\n--b--',
+        b"--b\r\n%b\nx: y\r\n\r\n1\r\n--b--" % HEAD,
+        b"--b\r\n%b\r\n--b--" % HEAD,
+        b"--b x\r\n%b\r\n\r\n1\r\n--b--" % HEAD,
+        b"--b\r\n%b\r\n\r\n1\r\n--b" % HEAD,
+        b"--b\r\n%b\r\n\r\n1\r\n--b--" % (HEAD + b"x" * 9000),
+        b"--b\r\n%b\r\n\r\n1\r\n" % HEAD * 101 + b"--b--",
+        b"--b" + b" " * 300,
+        b"--b--" + b" " * 300,
+    ],
+)
+def test_what_two_readers_could_take_for_different_forms_is_refused(body: bytes) -> None:
+    """Else a provider could find another model in it than the one that was asked for and is paid."""
+    for step in (1, 7, 1 << 20):
+        with pytest.raises(BadForm):
+            split(body, b"b", step)
+    assert split(b"--b\r\n%b\r\n\r\n1\r\n--b--" % HEAD, b"b") == [("model", b"1")]
 
 
 def test_boundaries() -> None:
     assert boundary_of(b'multipart/form-data; boundary="a b"; x=1') == b"a b"
     assert boundary_of(b"multipart/form-data; Boundary=----x") == b"----x"
-    with pytest.raises(BadForm):
-        boundary_of(b"multipart/form-data")
-    preamble = b"hello\r\n--b\r\ncontent-disposition: form-data; name=x\r\n\r\n1\r\n--b--\r\nbye"
-    assert [(part.name, part.content) for part in split(preamble, b"b")] == [("x", b"1")]
+    assert boundary_of(b"multipart/form-data;charset=utf-8;boundary=x;") == b"x"
+    for bad in (
+        b"",
+        b"; boundary=",
+        b"; boundary=a; boundary=b",
+        b'; boundary="a',
+        b"; xboundary=a",
+        b'; boundary="a\\b"',
+    ):
+        with pytest.raises(BadForm):
+            boundary_of(b"multipart/form-data" + bad)
+    for boundary in (b"xyz", b"a b", b"a/b=c"):
+        assert boundary_of(content_type_of(boundary)) == boundary
 
 
 def test_how_long_a_wave_plays() -> None:
-    assert wave_seconds(wave(1.5)) == 1.5
-    assert wave_seconds(wave(1.5)[:-4000]) == 1.0  # cut: what is there
+    assert seconds_of(wave(1.5)) == 1.5
+    assert seconds_of(wave(1.5)[:-4000]) == 1.0  # cut: what is there
     for data in (b"", b"RIFF", b"RIFF0000WAVE", b"ID3" * 20, b"RIFF0000WAVEdata" + bytes(8)):
-        assert wave_seconds(data) is None
+        assert seconds_of(data) is None
+    assert wave_seconds(wave(9.0)[:100], len(wave(9.0))) == 9.0  # its beginning is enough
+
+
+def seconds_of(data: bytes) -> float | None:
+    return wave_seconds(data, len(data))
 
 
 def test_ids_of_tokens_count_as_tokens() -> None:
     def count(ids: Any) -> int:
-        return read_ask("embedding", b"", json.dumps({"model": "m", "input": ids}).encode()).tokens
+        return read_ask("embedding", json.dumps({"model": "m", "input": ids}).encode()).tokens
 
     assert (count([1, 2, 3]), count([[1, 2], [3]])) == (3, 3)

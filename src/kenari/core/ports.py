@@ -225,10 +225,50 @@ class Watcher(Protocol):
         ...
 
 
+class Taker(Protocol):
+    """Hears of a body that comes: `on_data` as bytes come, then `on_whole` or `on_broken`, once."""
+
+    def on_data(self, data: bytes) -> None:
+        """The next bytes."""
+        ...
+
+    def on_whole(self) -> None:
+        """These were all."""
+        ...
+
+    def on_broken(self, error: KenariError) -> None:
+        """The rest will not come: what the client is to be told, if it is still there."""
+        ...
+
+
+class Incoming(Protocol):
+    """The body of a request that is still coming. `size` is its length in bytes, None where the client did not say."""
+
+    size: int | None
+
+    @property
+    def whole(self) -> bool:
+        """All of it has come."""
+        ...
+
+    def take(self, taker: Taker) -> None:
+        """Let it come: what is here already is heard now. Called once, or never: then the body is not read at all."""
+        ...
+
+    def pause(self) -> None:
+        """Read no more of it until `resume`."""
+        ...
+
+    def resume(self) -> None:
+        """Read on."""
+        ...
+
+
 class Exchange(Protocol):
     """One client request, whole, and the way to answer it. Made by the inbound end.
 
-    `headers` has lower-case names; a repeated header's values are joined by ", ". `body` is complete and inflated.
+    `headers` has lower-case names; a repeated header's values are joined by ", ". `body` is complete and inflated; only
+    where `incoming` is set is it empty, and still to come.
     `path` is percent-decoded, without the query. Header lines are given ready-made: `name: value\\r\\n` each; lengths,
     transfer coding, `connection` and `date` are the inbound end's business. `extra_headers` are lines that go out with
     whatever head is sent (CORS).
@@ -240,6 +280,7 @@ class Exchange(Protocol):
     query: str
     headers: dict[bytes, bytes]
     body: bytes
+    incoming: Incoming | None
     peer: str
     gone: bool
     extra_headers: bytes
@@ -302,9 +343,21 @@ class Call(Protocol):
         ...
 
 
+class Stream(Protocol):
+    """A body of a known length that is sent while it comes; it can be sent again from its beginning."""
+
+    size: int
+
+    def read(self, at: int) -> Awaitable[bytes]:
+        """Bytes from an offset on, as many as are at hand; waits for the first of them. b"" only at the end. Raises the
+        KenariError that the client is to be told when they do not come."""
+        ...
+
+
 class Outgoing(msgspec.Struct, frozen=True):
     """An HTTP POST to a provider. `url` is absolute; `headers` are ready lines (`name: value\\r\\n`) without host and
-    content-length. `ca` is a file of a private authority, `proxy` an egress proxy's address. Seconds."""
+    content-length. `ca` is a file of a private authority, `proxy` an egress proxy's address. Seconds. With a `stream` that
+    is the body."""
 
     url: str
     headers: bytes
@@ -312,6 +365,7 @@ class Outgoing(msgspec.Struct, frozen=True):
     connect_timeout: float = 10.0
     proxy: str = ""
     ca: str = ""
+    stream: Stream | None = None
 
 
 class Upstream(Protocol):

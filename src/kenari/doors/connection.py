@@ -10,6 +10,7 @@ import httptools
 
 from kenari.core.errors import KenariError
 from kenari.doors.exchange import Handover, HttpExchange, Owner
+from kenari.doors.incoming import IncomingBody, cut_off
 from kenari.doors.limits import (
     body_too_large,
     client_address,
@@ -53,6 +54,7 @@ class Connection(asyncio.Protocol):
         self._current: HttpExchange | None = None
         self._task: asyncio.Task[None] | None = None
         self._lingers = 0.0  # the connection ends, at the latest then; until then bytes are thrown away
+        self._incoming: IncomingBody | None = None  # of the request that is being answered, while it still comes
         self._refusal: KenariError | None = None  # what the last of `_waiting` will be told
         self._deaf = False  # nothing of what still comes is a request
         self._known: Repeat | None = None  # the head of the last request that was whole in one reading
@@ -114,7 +116,7 @@ class Connection(asyncio.Protocol):
         if self._fault is not None:
             self._refuse(self._fault)
         elif self._waiting and self._has_enough():
-            self._pause_reading()
+            self.set_reading(False)
 
     def _take_again(self, known: Repeat, data: bytes) -> bool:
         """Take a request whose head is that of the last one. False when it has to be parsed."""
@@ -192,7 +194,7 @@ class Connection(asyncio.Protocol):
             self._fault = KenariError("unsupported_media_type", "content-encoding must be gzip, deflate or zstd")
         elif not is_plainly_framed(headers):
             self._fault = KenariError("bad_request", "transfer-encoding must be chunked and nothing else")
-        elif b"expect" in headers and self._current is None and not self._waiting:
+        elif self._is_free() and not self._stream() and b"expect" in headers:
             self._continue()
 
     def on_body(self, data: bytes) -> None:
@@ -202,6 +204,8 @@ class Connection(asyncio.Protocol):
         self._size += len(data)
         if self._size > self._edge.limits.max_body:
             self._fault = body_too_large(self._edge.limits.max_body)
+        elif self._incoming is not None:
+            self._incoming.feed(data)
         elif self._pieces is not None:
             self._pieces += data
         elif self._body:
@@ -214,13 +218,16 @@ class Connection(asyncio.Protocol):
         """A request is whole."""
         if self._fault is not None or self._lingers:
             return
+        if self._incoming is not None:
+            self._end_stream(self._incoming)
+            return
         if b"upgrade" in self._headers and self._parser.should_upgrade() and has_body(self._headers):
             return  # the parser ends it with its head; the body is still to come (`_pass_upgrade`)
         exchange = self._exchange()
         exchange.body = self._body if self._pieces is None else bytes(self._pieces)
         self._reset()
         self._since = self._heard
-        if self._current is None and not self._write_paused and not self._waiting:
+        if self._is_free():
             self._start(exchange)
         elif len(self._waiting) < MAX_PIPELINED:
             self._waiting.append(exchange)
@@ -234,6 +241,13 @@ class Connection(asyncio.Protocol):
         if exchange is not self._current:
             return
         self._current = None
+        if (
+            self._incoming is not None
+        ):  # the rest of its body is thrown away, for as long as it takes to hear the answer
+            self._incoming.fail(cut_off())
+            self._incoming = None
+            self._linger()
+            return
         self._since = self._heard = self._edge.loop.time()  # a client that had to wait was not slow
         if not exchange.keeps or self._edge.draining:
             self._close()
@@ -262,6 +276,46 @@ class Connection(asyncio.Protocol):
         elif self._state == "idle" and not self._waiting:
             self._close()
 
+    # -- bodies that are passed on as they come (incoming.Valve)
+
+    def wanted(self) -> None:
+        """A body is wanted."""
+        if b"expect" in self._headers and not self._size:
+            self._continue()
+
+    def set_reading(self, reading: bool) -> None:
+        """Read from the client, or do not."""
+        if self._reading_paused is reading and self._transport is not None:
+            self._reading_paused = not reading
+            (self._transport.resume_reading if reading else self._transport.pause_reading)()
+
+    def _stream(self) -> bool:
+        """Begin to answer the request whose body is coming, where its endpoint passes bodies on. False elsewhere."""
+        headers = self._headers
+        if b"content-encoding" in headers or b"upgrade" in headers or not has_body(headers):
+            return False
+        if split_target(self._url)[0] not in self._edge.streamed:
+            return False
+        exchange = self._exchange()
+        length = headers.get(b"content-length")
+        exchange.incoming = self._incoming = IncomingBody(None if length is None else int(length), self)
+        if self._size:  # it came behind the request before
+            self._incoming.feed(self._body if self._pieces is None else bytes(self._pieces))
+            self._body, self._pieces = b"", None
+        self._start(exchange)
+        return True
+
+    def _is_free(self) -> bool:
+        """A request can be answered at once."""
+        return self._current is None and not self._write_paused and not self._waiting
+
+    def _end_stream(self, incoming: IncomingBody) -> None:
+        self._incoming = None
+        self._reset()
+        self._since = self._heard
+        self.set_reading(True)
+        incoming.finish()
+
     @property
     def busy(self) -> bool:
         """A request is being answered."""
@@ -274,8 +328,10 @@ class Connection(asyncio.Protocol):
             if now >= self._lingers:
                 self.abort()
             return
-        if self._current is not None:  # while an answer is under way, the next request may take its time
+        if self._current is not None and self._incoming is None:  # meanwhile the next request may take its time
             return
+        if self._incoming is not None and self._incoming.waits:
+            self._heard = now  # it is not the client who is slow
         waited = now - self._since
         if self._state == "idle" or self._waiting:
             if waited > limits.idle_seconds:
@@ -307,11 +363,10 @@ class Connection(asyncio.Protocol):
         """The answer before is out: the next request that waits, and reading on behind the last one."""
         if self._waiting:
             self._start(self._waiting.popleft())
-        elif self._state == "body" and not self._size and b"expect" in self._headers:
+        elif self._state == "body" and not self._stream() and not self._size and b"expect" in self._headers:
             self._continue()
-        if not self._waiting and self._reading_paused and self._transport is not None:
-            self._reading_paused = False
-            self._transport.resume_reading()
+        if not self._waiting:
+            self.set_reading(True)
 
     def _start(self, exchange: HttpExchange) -> None:
         self._current = exchange
@@ -400,6 +455,9 @@ class Connection(asyncio.Protocol):
             return
         self._body, self._pieces = b"", None
         self._deaf = True
+        if self._incoming is not None:
+            self._incoming.fail(error)  # its request is being answered, and will say so
+            return
         exchange = self._exchange()
         exchange.keeps = False
         if self._current is not None or self._waiting:
@@ -413,6 +471,11 @@ class Connection(asyncio.Protocol):
         """Answer, end our side, and let the client send for a while yet, so that it reads the answer."""
         self._lingers = self._edge.loop.time() + LINGER_SECONDS
         self._tell(exchange, error)
+        self._linger()
+
+    def _linger(self) -> None:
+        """End our side; what the client still sends is thrown away."""
+        self._lingers = self._edge.loop.time() + LINGER_SECONDS
         transport = self._transport
         if transport is not None and not transport.is_closing() and transport.can_write_eof():
             transport.write_eof()
@@ -431,13 +494,11 @@ class Connection(asyncio.Protocol):
         if exchange is None:
             return
         exchange.leave()
+        if self._incoming is not None:
+            self._incoming.fail(cut_off())
+            self._incoming = None
         if task is not None and not task.done() and _is_new(task):
             task.cancel()  # nobody waits for what has not begun
-
-    def _pause_reading(self) -> None:
-        if not self._reading_paused and self._transport is not None:
-            self._reading_paused = True
-            self._transport.pause_reading()
 
 
 def _nowhere(data: bytes) -> None:

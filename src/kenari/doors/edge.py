@@ -23,12 +23,16 @@ IDS_AT_ONCE = 256
 
 
 class Edge:
-    """All inbound connections of a process. `serve` is one task per request, `refuse` answers what never was one."""
+    """All inbound connections of a process. `serve` is one task per request, `refuse` answers what never was one. Requests
+    to the paths `streamed` are served as soon as their heads are there, with bodies that still come."""
 
-    def __init__(self, serve: Serve, refuse: Refuse, limits: EdgeLimits) -> None:
+    def __init__(
+        self, serve: Serve, refuse: Refuse, limits: EdgeLimits, streamed: frozenset[str] = frozenset()
+    ) -> None:
         self.serve: Serve = serve
         self.refuse: Refuse = refuse
         self.limits = limits
+        self.streamed = streamed
         self.loop = asyncio.get_running_loop()
         self.connections: set[Living] = set()
         self.draining = False

@@ -6,7 +6,7 @@ from collections.abc import Coroutine
 from typing import Any, NamedTuple, Protocol
 
 from kenari.core.errors import KenariError
-from kenari.core.ports import Exchange, Watcher
+from kenari.core.ports import Exchange, Incoming, Watcher
 from kenari.doors.limits import EdgeLimits
 from kenari.wire.http1 import CHUNK, LAST_CHUNK, status_line
 
@@ -55,6 +55,7 @@ class Owner(Host, Protocol):
     """What a connection needs of its edge."""
 
     limits: EdgeLimits
+    streamed: frozenset[str]
 
     def serve(self, exchange: Exchange, /) -> Coroutine[Any, Any, None]:
         """Answer a whole request."""
@@ -110,6 +111,7 @@ class HttpExchange:
         "headers",
         "http10",
         "id",
+        "incoming",
         "keeps",
         "method",
         "path",
@@ -125,6 +127,7 @@ class HttpExchange:
         self.id = request_id
         self.method, self.path, self.query, self.headers = method, path, query, headers
         self.body = b""
+        self.incoming: Incoming | None = None
         self.peer = ""
         self.gone = False
         self.extra_headers = b""
@@ -213,6 +216,8 @@ class HttpExchange:
             watcher.on_gone()
 
     def _head(self, status: int, headers: bytes) -> bytes:
+        if self.incoming is not None and not self.incoming.whole:
+            self.keeps = False  # the rest of its body stands where the next request would begin
         alive = b"" if self.keeps and not self.http10 else b"connection: close\r\n"
         return status_line(status) + _date.now() + alive + headers + self.extra_headers
 

@@ -24,6 +24,8 @@ _log = logging.getLogger("kenari.public")
 
 COUNT_PATH = "/v1/messages/count_tokens"
 MODELS_PATH = "/v1/models"
+STREAMED_PATHS = frozenset(prefix + path for path, spot in SPOTS.items() if spot.form for prefix in ("", "/v1"))
+"""Where a request's body is passed on while it comes."""
 _TEXT_TYPES = (b"application/json", b"text/", b"application/x-www-form-urlencoded")
 
 

@@ -19,7 +19,7 @@ from websockets.server import ServerProtocol
 
 from kenari.core.errors import KenariError
 from kenari.core.events import Start, Stop
-from kenari.core.ports import Exchange, Watcher
+from kenari.core.ports import Exchange, Incoming, Watcher
 from kenari.dialects.base import Answer, Dialect
 from kenari.dialects.responses.chain import Chain
 from kenari.doors.exchange import Handover, HttpExchange
@@ -52,6 +52,7 @@ class SocketExchange:
         self.id = os.urandom(8).hex()
         self.method, self.path, self.query, self.headers = opening.method, opening.path, "", opening.headers
         self.body = b""
+        self.incoming: Incoming | None = None
         self.peer = peer
         self.gone = False
         self.extra_headers = b""

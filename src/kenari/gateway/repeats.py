@@ -138,6 +138,7 @@ class Shared:
         self.body_digest = body_digest
         self.id, self.method, self.path, self.query = first.id, first.method, first.path, first.query
         self.headers, self.body, self.peer = first.headers, first.body, first.peer
+        self.incoming = first.incoming
         self.watcher: Watcher | None = None
         self.status = 0
         self._first = first

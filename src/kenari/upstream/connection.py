@@ -11,9 +11,10 @@ from typing import Protocol, cast
 import httptools
 
 from kenari.core.errors import KenariError, interrupted
-from kenari.core.ports import Receiver
+from kenari.core.ports import Receiver, Stream
 from kenari.upstream.origin import Origin
 from kenari.upstream.pool import Pool
+from kenari.upstream.sending import Sender
 from kenari.wire.inflate import MAX_GROWTH, CodingError, Inflater, TooLargeError
 
 _log = logging.getLogger("kenari.upstream")
@@ -51,10 +52,12 @@ class HttpCall:
         "paused",
         "receiver",
         "request",
+        "stream",
         "task",
     )
 
     def __init__(self, opener: Opener, origin: Origin, request: bytes, timeout: float, receiver: Receiver) -> None:
+        self.stream: Stream | None = None  # the body, where it is not in `request`
         self.opener, self.origin, self.connect_timeout, self.receiver = opener, origin, timeout, receiver
         self.request = request  # emptied as soon as it cannot be needed again: streams are long and bodies are large
         self.connection: Connection | None = None
@@ -110,6 +113,7 @@ class Connection(asyncio.Protocol):
         "_paused",
         "_pool",
         "_room",
+        "_sender",
         "_transport",
         "_void",
         "idle_since",
@@ -129,6 +133,7 @@ class Connection(asyncio.Protocol):
         self._complete = False
         self._keeps = False  # it can carry another call after this answer
         self._paused = False
+        self._sender: Sender | None = None
         self.idle_since = 0.0
 
     # -- asyncio
@@ -164,6 +169,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection has ended: an answer without a length is complete with it, any other is broken off."""
         self._pool.forget(self)
+        self._stop_sending()
         self._transport = self._parser = None  # the parser refers to this connection: a cycle
         call, self._call = self._call, None
         if call is None or call.over:
@@ -192,6 +198,8 @@ class Connection(asyncio.Protocol):
         self._bodied = self._complete = False
         self._void = 0
         transport.write(call.request)
+        if call.stream is not None:
+            self._sender = Sender(transport, call.stream, lambda error: self._give_up(call, error))
         if call.fresh:
             call.request = b""
         if call.paused:
@@ -200,7 +208,18 @@ class Connection(asyncio.Protocol):
     def abort(self) -> None:
         """Close without ceremony; the call that is on it hears nothing."""
         self._call = None
+        self._stop_sending()
         self.drop()
+
+    def pause_writing(self) -> None:
+        """The provider reads too slowly."""
+        if self._sender is not None:
+            self._sender.pause()
+
+    def resume_writing(self) -> None:
+        """It reads again."""
+        if self._sender is not None:
+            self._sender.resume()
 
     def drop(self) -> None:
         """Close at once; a call that is on it hears of its loss."""
@@ -280,9 +299,11 @@ class Connection(asyncio.Protocol):
     def _settle(self, call: HttpCall) -> None:
         """The answer is complete and all bytes that came with it are read: keep the connection or end it."""
         self._complete = False
-        transport = self._transport
+        transport, sender = self._transport, self._sender
+        self._stop_sending()
         if (
             self._keeps
+            and (sender is None or sender.done)
             and transport is not None
             and not transport.is_closing()
             and not transport.get_write_buffer_size()
@@ -301,6 +322,18 @@ class Connection(asyncio.Protocol):
         elif not call.over:
             call.over, call.request = True, b""
             call.receiver.on_end()
+
+    def _stop_sending(self) -> None:
+        sender, self._sender = self._sender, None
+        if sender is not None:
+            sender.stop()
+
+    def _give_up(self, call: HttpCall, error: KenariError) -> None:
+        """The rest of a request's body does not come."""
+        if self._call is call:
+            self.abort()
+            call.connection = None
+            call.lose(error)
 
     def _break(self, call: HttpCall) -> None:
         """The answer is malformed. A call that was aborted meanwhile is no longer on this connection."""

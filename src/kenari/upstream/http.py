@@ -65,9 +65,10 @@ class HttpUpstream:
             call = HttpCall(self, _NOWHERE, b"", 0.0, receiver)
             self._loop.call_soon(call.lose, _unavailable(error))
             return call
-        body = request.body
-        message = b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body)
+        body, stream = request.body, request.stream
+        message = b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body) if stream is None else stream.size, body)
         call = HttpCall(self, origin, message, request.connect_timeout, receiver)
+        call.stream = stream
         connection = self._pool.take(origin)
         if connection is not None:
             connection.send(call)

@@ -7,17 +7,18 @@ import msgspec
 from msgspec import Raw
 
 from kenari.catalog.models import Kind
-from kenari.core.errors import KenariError, bad_request
+from kenari.core.errors import bad_request
+from kenari.core.ports import Stream
 from kenari.core.usage import estimate_tokens
 from kenari.wire import jsonx
-from kenari.wire.multipart import BadForm, Part, boundary_of, join, split
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """A request of one of these endpoints.
 
-    `body` makes the body for the model as a provider calls it. `tokens` is our count of its text, `characters` its
-    length, `images` how many are wanted, `seconds` of audio where the file says. `stream` says that events are wanted.
+    `body` makes the body for the model as a provider calls it, or `stream_of` one that is still coming. `tokens` is our
+    count of its text, `characters` its length, `images` how many are wanted, `seconds` of audio where the file says. `stream`
+    says that events are wanted. `size` is the length of the client's body, `seen` what tells it from others.
     """
 
     kind: Kind
@@ -29,30 +30,33 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     images: int = 0
     seconds: float | None = None
     stream: bool = False
+    size: int = 0
+    seen: bytes = b""
+    stream_of: Callable[[str], Stream] | None = None
 
 
 class Spot(msgspec.Struct, frozen=True):
-    """An endpoint: its kind, and the path below a provider's base address."""
+    """An endpoint: its kind, and the path below a provider's base address. `form`: its body is one, and is passed on while it
+    comes."""
 
     kind: Kind
     upstream_path: str
+    form: bool = False
 
 
 SPOTS: dict[str, Spot] = {
     "/v1/embeddings": Spot("embedding", "/embeddings"),
     "/v1/images/generations": Spot("image", "/images/generations"),
     "/v1/audio/speech": Spot("speech", "/audio/speech"),
-    "/v1/audio/transcriptions": Spot("transcription", "/audio/transcriptions"),
+    "/v1/audio/transcriptions": Spot("transcription", "/audio/transcriptions", form=True),
 }
 _TEXT_MEMBER: dict[Kind, str] = {"embedding": "input", "image": "prompt", "speech": "input"}
 _JSON = b"application/json"
 MAX_IMAGES = 100
 
 
-def read_ask(kind: Kind, content_type: bytes, body: bytes) -> Ask:
-    """The request of a client. Raises the 400 that names the field at fault, 415 for another type of body."""
-    if kind == "transcription":
-        return _read_form(content_type, body)
+def read_ask(kind: Kind, body: bytes) -> Ask:
+    """The request of a client in JSON. Raises the 400 that names the field at fault."""
     try:
         members = jsonx.members(body)
     except jsonx.Malformed as error:
@@ -71,37 +75,9 @@ def read_ask(kind: Kind, content_type: bytes, body: bytes) -> Ask:
         characters=sum(len(one) for one in text),
         images=_count(members.get("n")) if kind == "image" else 0,
         stream=stream,
+        size=len(body),
+        seen=body,
     )
-
-
-def _read_form(content_type: bytes, body: bytes) -> Ask:
-    if not content_type.lower().lstrip().startswith(b"multipart/form-data"):
-        raise KenariError(
-            "unsupported_media_type", "send the audio as multipart/form-data with the fields file and model"
-        )
-    try:
-        boundary = boundary_of(content_type)
-        parts = split(body, boundary)
-    except BadForm as error:
-        raise bad_request(f"the body is no form: {error}") from None
-    fields = {part.name: part for part in parts}
-    file, model = fields.get("file"), fields.get("model")
-    if file is None or not file.content:
-        raise bad_request("file is required: the audio to transcribe", "file")
-    if model is None or not model.content.strip():
-        raise bad_request("model is required: the id of a model (see GET /v1/models)", "model")
-    return Ask(
-        kind="transcription",
-        model=model.content.decode("utf-8", "replace"),
-        content_type=content_type,
-        body=lambda name: join([_named(part, name) for part in parts], boundary),
-        seconds=wave_seconds(file.content),
-        stream=fields["stream"].content.strip() == b"true" if "stream" in fields else False,
-    )
-
-
-def _named(part: Part, model: str) -> Part:
-    return Part(part.head, model.encode()) if part.name == "model" and not part.is_file else part
 
 
 def _string(raw: Raw | None, name: str) -> str:
@@ -145,17 +121,17 @@ def _count(raw: Raw | None) -> int:
     return value
 
 
-def wave_seconds(data: bytes) -> float | None:
-    """How long a WAV file plays, None for other formats: its bytes per second stand in its header."""
-    if data[:4] != b"RIFF" or data[8:12] != b"WAVE":
+def wave_seconds(head: bytes, size: int) -> float | None:
+    """How long a WAV file of `size` bytes plays by its beginning, None for other formats: its bytes per second stand there."""
+    if head[:4] != b"RIFF" or head[8:12] != b"WAVE":
         return None
     at, rate = 12, 0
-    while at + 8 <= len(data):
-        name, size = data[at : at + 4], int.from_bytes(data[at + 4 : at + 8], "little")
+    while at + 8 <= len(head):
+        name, length = head[at : at + 4], int.from_bytes(head[at + 4 : at + 8], "little")
         if name == b"fmt ":
-            rate = int.from_bytes(data[at + 16 : at + 20], "little")
+            rate = int.from_bytes(head[at + 16 : at + 20], "little")
         elif name == b"data":
-            size = min(size, len(data) - at - 8)
-            return size / rate if rate else None
-        at += 8 + size + size % 2
+            length = min(length, max(0, size - at - 8))
+            return length / rate if rate else None
+        at += 8 + length + length % 2
     return None

@@ -25,14 +25,14 @@ class Used(msgspec.Struct, frozen=True, kw_only=True):
     estimated: bool = False
 
 
-def used_of(ask: Ask, answer: Any, size: int) -> Used:
-    """What an answer used: `answer` is its JSON, None when it is none; `size` the bytes of the request's body."""
+def used_of(ask: Ask, answer: Any) -> Used:
+    """What an answer used: `answer` is its JSON, None when it is none."""
     top = cast("dict[str, Any]", answer) if isinstance(answer, dict) else {}
     usage = _usage(top.get("usage"))
     estimated = usage is None and ask.kind == "embedding"
     if usage is None:
         usage = Usage(fresh=ask.tokens, output=0, estimated=True) if estimated else Usage()
-    seconds, guessed = _seconds(ask, top, size)
+    seconds, guessed = _seconds(ask, top)
     return Used(
         usage=usage,
         images=_images(ask, top),
@@ -52,9 +52,9 @@ def fee_of(price: Price | None, used: Used) -> int:
     return int((amount * UNIT).to_integral_value(ROUND_UP))
 
 
-def expected_seconds(ask: Ask, body: bytes) -> float:
+def expected_seconds(ask: Ask) -> float:
     """How long the audio of a request plays, as far as can be told before its provider has heard it."""
-    return _seconds(ask, {}, len(body))[0]
+    return _seconds(ask, {})[0]
 
 
 def usage_in(data: bytes) -> Any:
@@ -85,7 +85,7 @@ def _images(ask: Ask, top: dict[str, Any]) -> int:
     return len(cast("list[Any]", data)) if isinstance(data, list) else ask.images
 
 
-def _seconds(ask: Ask, top: dict[str, Any], size: int) -> tuple[float, bool]:
+def _seconds(ask: Ask, top: dict[str, Any]) -> tuple[float, bool]:
     """Seconds of audio, and whether they are a guess: the provider's word, the file's, its size."""
     if ask.kind != "transcription":
         return 0.0, False
@@ -94,4 +94,4 @@ def _seconds(ask: Ask, top: dict[str, Any], size: int) -> tuple[float, bool]:
     for value in (said, top.get("duration"), ask.seconds):
         if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0:
             return float(value), False
-    return size / BYTES_PER_SECOND, True
+    return ask.size / BYTES_PER_SECOND, True

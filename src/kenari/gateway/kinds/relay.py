@@ -10,6 +10,7 @@ from kenari.core.errors import KenariError, interrupted
 from kenari.core.ports import Call, Exchange, Outgoing, Upstream
 from kenari.dialects.failures import failure_in_body, failure_of_status, no_answer, retry_after
 from kenari.gateway.kinds.asks import Ask
+from kenari.gateway.kinds.form import Form
 from kenari.gateway.kinds.meter import usage_in
 from kenari.gateway.plan import Candidate
 from kenari.wire import jsonx
@@ -28,7 +29,14 @@ class Relay:
     JSON in which a usage may stand.
     """
 
-    def __init__(self, candidate: Candidate, ask: Ask, exchange: Exchange, begin: Callable[[bytes], None]) -> None:
+    def __init__(
+        self,
+        candidate: Candidate,
+        ask: Ask,
+        exchange: Exchange,
+        begin: Callable[[bytes], None],
+        form: Form | None = None,
+    ) -> None:
         loop = asyncio.get_running_loop()
         self.done: asyncio.Future[None] = loop.create_future()
         self.error: KenariError | None = None
@@ -40,6 +48,7 @@ class Relay:
         self.answer: Any = None
         self.kind = b""
         self._candidate, self._ask, self._exchange, self._begin = candidate, ask, exchange, begin
+        self._form = form
         self._headers: dict[bytes, bytes] = {}
         self._body: list[bytes] = []
         self._size = 0
@@ -134,9 +143,11 @@ class Relay:
         """Time-outs: the head and a whole answer, silence while it passes, the deadline before its first byte."""
         if self.done.done():
             return
-        provider = self._candidate.provider
+        provider, late = self._candidate.provider, 0.0
+        if self._form is not None:  # what is still to come of the client's body is not the provider's delay
+            late, self._last = self._form.late(now), max(self._last, self._form.moved(now))
         limit = provider.idle_timeout if self.status else provider.header_timeout
-        if not self.passing and now >= self.until:
+        if not self.passing and now - late >= self.until:
             self.cut = True
         if self.cut or now - self._last >= limit:
             words = "the model's provider did not answer in time. send the request again"

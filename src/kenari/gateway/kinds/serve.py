@@ -1,5 +1,7 @@
 """One request of an endpoint beside chat, from bytes to bytes: the same keys, books, candidates and failover."""
 
+from typing import NamedTuple
+
 import msgspec
 
 from kenari.core.caller import Caller
@@ -11,6 +13,7 @@ from kenari.gateway.admission import Entry, allowed_price, digest_of, known_call
 from kenari.gateway.failover import find_way, try_candidates
 from kenari.gateway.heads import JSON, id_lines, target_lines
 from kenari.gateway.kinds.asks import SPOTS, Ask, Spot, read_ask
+from kenari.gateway.kinds.form import Form
 from kenari.gateway.kinds.meter import Used, expected_seconds, fee_of, used_of
 from kenari.gateway.kinds.relay import Relay
 from kenari.gateway.plan import Candidate, Plan, own_refused
@@ -38,15 +41,26 @@ class Kinds:
         with Entry(services, exchange, self._dialect, line) as entry:
             caller = known_caller(services, exchange, path)
             line.account, line.key = caller.account, caller.key
-            ask = read_ask(spot.kind, exchange.headers.get(b"content-type", b""), exchange.body)
-            line.model, line.stream = ask.model, ask.stream
-            plan = self._plans.find(ask.model, spot.kind, caller)
-            await self._enter(entry, exchange, caller, ask, plan)
-            tells = services.tells_target(caller)
-            run = _KindRun(services, exchange, spot, ask, line, tells)
-            session = session_in(exchange.headers)
-            way = await find_way(services, plan, caller, session)
-            run.conclude(await try_candidates(run, services.routing, way))
+            if not spot.form:
+                await self._answer(entry, caller, spot, Wish(read_ask(spot.kind, exchange.body), None), line)
+                return
+            form = Form(exchange, services.clock)
+            try:
+                if await form.ready():
+                    await self._answer(entry, caller, spot, Wish(form.ask(), form), line)
+                else:
+                    line.ending, line.status = "client_closed", 499
+            finally:
+                form.close()
+
+    async def _answer(self, entry: Entry, caller: Caller, spot: Spot, wish: "Wish", line: Line) -> None:
+        services, exchange, ask = self._services, entry.exchange, wish.ask
+        line.model, line.stream = ask.model, ask.stream
+        plan = self._plans.find(ask.model, spot.kind, caller)
+        await self._enter(entry, exchange, caller, ask, plan)
+        run = _KindRun(services, exchange, spot, wish, line, services.tells_target(caller))
+        way = await find_way(services, plan, caller, session_in(exchange.headers))
+        run.conclude(await try_candidates(run, services.routing, way))
 
     async def _enter(self, entry: Entry, exchange: Exchange, caller: Caller, ask: Ask, plan: Plan) -> None:
         """Past scopes, limits and books, with what the request may cost set aside (F8)."""
@@ -54,22 +68,30 @@ class Kinds:
         price = allowed_price(self._services, caller, ask.model, model)
         amount = 0
         if price is not None and self._services.pricing.enforce and not caller.unlimited:
-            expected = Used(images=ask.images, characters=ask.characters, seconds=expected_seconds(ask, exchange.body))
+            expected = Used(images=ask.images, characters=ask.characters, seconds=expected_seconds(ask))
             amount = quote(ask.tokens, 0, price) + fee_of(model.price, expected)
             amount += self._services.own.fee if any(one.own for one in plan.candidates) else 0
         reservation = Reservation(
             id=exchange.id, caller=caller, model=model.id, amount=amount, least=amount, price=price
         )
-        digest = b"" if caller.unlimited else await digest_of(exchange.path, exchange.body)
+        digest = b"" if caller.unlimited else await digest_of(exchange.path, ask.seen)
         await entry.enter(reservation, ask.tokens, digest)
+
+
+class Wish(NamedTuple):
+    """What a client wants, and the form that it still comes in, None for JSON."""
+
+    ask: Ask
+    form: Form | None
 
 
 class _KindRun:
     """One request's way through its candidates."""
 
-    def __init__(self, services: Services, exchange: Exchange, spot: Spot, ask: Ask, line: Line, tells: bool) -> None:
+    def __init__(self, services: Services, exchange: Exchange, spot: Spot, wish: Wish, line: Line, tells: bool) -> None:
         self.exchange = exchange
-        self._services, self._spot, self._ask, self._line, self._tells = services, spot, ask, line, tells
+        self._ask, self._form = wish
+        self._services, self._spot, self._line, self._tells = services, spot, line, tells
         self._lines = exchange.extra_headers
         self._attempts = 0
         self._passing = False
@@ -81,8 +103,9 @@ class _KindRun:
         return self._passing or self.exchange.gone
 
     def now(self) -> float:
-        """The loop's time."""
-        return self._services.clock()
+        """The loop's time, less what the client took to send its form."""
+        now = self._services.clock()
+        return now if self._form is None else now - self._form.late(now)
 
     async def attempt(self, candidate: Candidate, until: float) -> Outcome:
         """Try one candidate, and tell how it fared."""
@@ -95,15 +118,17 @@ class _KindRun:
         self._attempts += 1
         if self._tells:
             self.exchange.extra_headers = self._lines + target_lines(candidate.id, self._attempts)
-        relay = Relay(candidate, self._ask, self.exchange, self._begin)
+        ask, form = self._ask, self._form
+        relay = Relay(candidate, ask, self.exchange, self._begin, form)
         relay.until = until
-        began = services.clock()
+        began, late = services.clock(), services.clock() - self.now()
         relay.start(
             services.upstream(candidate),
             Outgoing(
                 url=endpoint(provider, self._spot.upstream_path),
-                headers=sign(provider, candidate.key, {}, "", self._ask.content_type),
-                body=self._ask.body(candidate.target.model),
+                headers=sign(provider, candidate.key, {}, "", ask.content_type),
+                body=ask.body(candidate.target.model),
+                stream=None if ask.stream_of is None else ask.stream_of(candidate.target.model),
                 connect_timeout=provider.connect_timeout,
                 proxy=provider.proxy,
                 ca=provider.ca,
@@ -114,6 +139,9 @@ class _KindRun:
             await relay.done
         finally:
             services.ticker.remove(relay)
+        late = services.clock() - self.now() - late  # for so long the provider waited for the client
+        if form is not None and form.broken is None:
+            self._ask = form.ask()
         self._account(candidate, relay, began)
         first = relay.first
         return Outcome(
@@ -122,8 +150,8 @@ class _KindRun:
             left=relay.left,
             status=relay.status,
             wait=relay.wait,
-            first_content=None if first is None else first - began,
-            cut=relay.cut,
+            first_content=None if first is None else max(0.0, first - began - late),
+            cut=relay.cut or (form is not None and form.broken is not None),
         )
 
     def conclude(self, error: KenariError | None) -> None:
@@ -152,7 +180,7 @@ class _KindRun:
         billed = relay.passing or relay.error is None
         usage, fee = Usage(), 0
         if billed:
-            used = used_of(self._ask, relay.answer, len(self.exchange.body))
+            used = used_of(self._ask, relay.answer)
             if relay.left and not relay.passing:  # what it sent is paid, nothing that it would have got (F7)
                 used = msgspec.structs.replace(used, images=0)
             usage, fee = used.usage, fee_of(candidate.model.price, used)
