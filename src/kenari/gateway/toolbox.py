@@ -23,6 +23,8 @@ MAX_AT_ONCE = 8
 MAX_SOURCES = 100
 _NO_SEARCH = "no search backend is configured on this server. remove the tool, or ask the operator to set [search]"
 _REPEATED = "you have the result of this very call already. answer with what you have"
+_LINKS = " The reader sees your words and nothing else: give the addresses of what you used as Markdown links."
+"""For a vendor's search that ours stands in for: its clients do not know our sources (D13, D19)."""
 _OFF = "this tool is switched off on this server. remove it"
 
 
@@ -133,7 +135,8 @@ def equip(request: Request, tools: Mapping[str, ServerTool]) -> tuple[Request, d
             name = f"kenari_{name}"
         taken.add(name)
         entries[name] = Entry(tool, served)
-        more.append(Tool(name, jsonx.escape(tool.description), Raw(tool.schema)))
+        words = tool.description + _LINKS if served.vendor else tool.description
+        more.append(Tool(name, jsonx.escape(words), Raw(tool.schema)))
     choice = request.tool_choice
     gone = {served.name for served in request.served if served.vendor} - taken
     if choice is not None and choice.mode == "named" and choice.name in gone:
