@@ -238,7 +238,7 @@ SEEDS = [
     ),
     Seed("S107", "doors/public.py", 'raise KenariError("not_found"', 'raise KenariError("bad_request"'),
     Seed("D24", "doors/public.py", 'and b"upgrade" in exchange.headers', "and False"),
-    Seed("M4", "gateway/serve.py", "if not number:", "if number == 0:"),
+    Seed("M4", "gateway/count.py", "if number is not None:", "if number != 0:"),
     # -- keys, limits, money
     Seed("A2", "keys/scopes.py", 'if pattern.endswith("*") else name == pattern', 'if pattern.endswith("*") else True'),
     Seed("A1", "keys/stored.py", "self._secrets.get(fingerprint(self._hmac_key, secret))", "self._secrets.get(secret)"),

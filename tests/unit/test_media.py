@@ -321,3 +321,75 @@ def test_a_stream_lives_while_a_document_is_read() -> None:
     answer = made.ask("chat", **file(b"\0PK", "x.bin"))
     assert b": keepalive" in answer.out
     assert "late" in text_sent(made)
+
+
+# -- counting
+
+
+COUNTED = Script([(0, b'{"input_tokens":4321}'), (0, None)], 200, {b"content-type": b"application/json"})
+OFFICE = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+
+
+def count(made: Rig, body: dict[str, Any], act: Any = None) -> Exchange:
+    return made.post("/v1/messages/count_tokens", json.dumps({"model": "m", **body}).encode(), act=act)
+
+
+def counting(answer: Script, dialect: str, web: Web | None = None, **more: Any) -> Rig:
+    made = Rig([answer], dialect=dialect, **more)
+    made.services = {"media": Media(web or Web(), SlowReader(), MediaLimits())}
+    return made
+
+
+def test_m4_a_document_is_counted_as_the_text_that_a_call_would_send() -> None:
+    """M4: an office file is text before a provider that takes none is asked to count."""
+    made = counting(COUNTED, "messages")
+    answer = count(made, document(sample("report.docx"), OFFICE))
+    assert (answer.status, answer.json) == (200, {"input_tokens": 4321})
+    block = made.upstream.sent[0]["messages"][0]["content"][1]
+    assert "marker-one" in block["source"]["data"]
+    assert "messages/count_tokens" in made.upstream.requests[0].url
+
+
+def test_m4_our_own_count_is_of_the_documents_text() -> None:
+    """M4: not of its packed bytes."""
+    few = count(counting(GOOD, "chat"), document(b"PK" + b" word" * 20, "text/plain")).json["input_tokens"]
+    many = count(counting(GOOD, "chat"), document(sample("long.pdf"))).json["input_tokens"]
+    assert few < 100
+    assert 5_000 < many < 15_000  # 29,000 by its bytes
+
+
+def test_m4_a_document_that_cannot_be_read_is_said_as_for_a_call() -> None:
+    made = counting(COUNTED, "messages", profile=Profile(files=False))
+    answer = count(made, document(sample("encrypted.pdf")))
+    assert (answer.status, "password" in answer.json["error"]["message"]) == (400, True)
+    assert made.upstream.requests == []
+
+
+def test_m4_nothing_is_fetched_for_a_count() -> None:
+    """A count is free, so it must not be a way to make this server read addresses."""
+    web = Web()
+    made = counting(COUNTED, "messages", web, profile=Profile(image_urls=False, files=False))
+    assert count(made, image("messages", "https://x.example/a")).json["input_tokens"] >= 1000
+    source = {"type": "url", "url": "https://x.example/a.pdf"}
+    block = {"type": "document", "source": source}
+    assert count(made, {"messages": [{"role": "user", "content": [block]}]}).json["input_tokens"] >= 1
+    assert web.asked == []
+
+
+def test_a_client_that_leaves_ends_the_reading_for_a_count() -> None:
+    cancelled: list[bool] = []
+
+    class Endless:
+        async def read(self, data: bytes, name: str = "", media_type: str = "") -> Reading:
+            try:
+                await asyncio.sleep(30)
+            except asyncio.CancelledError:
+                cancelled.append(True)
+                raise
+            return Reading()
+
+    made = Rig([COUNTED], dialect="messages")
+    made.services = {"media": Media(Web(), Endless(), MediaLimits())}
+    count(made, document(sample("report.docx"), OFFICE), act=Exchange.leave)
+    assert cancelled == [True]
+    assert made.upstream.requests == []

@@ -394,6 +394,41 @@ def test_a_client_that_leaves_stops_the_tool() -> None:
     assert len(made.upstream.sent) == 1
 
 
+def test_u6_what_ran_is_billed_when_the_client_leaves_while_others_run() -> None:
+    """U6: the clock has answered, the search has not; only the first is a leg."""
+    backend = Backend(seconds=5)
+    made = rig(calling(call(), call("datetime", "{}", at=1)), saying("never"), backend=backend)
+    ask(made, "chat", tools=[*SEARCH, {"type": "kenari:datetime"}], act=Exchange.leave)
+    (line,) = made.books.lines
+    assert [(leg.target, leg.fee) for leg in line.legs] == [("p1/vendor-model", 0), ("kenari:datetime", 0)]
+    assert line.ending == "client_closed"
+
+
+def test_the_same_call_twice_in_one_turn_runs_and_costs_once() -> None:
+    backend = Backend()
+    made = rig(calling(call(), call(at=1)), saying("ok"), backend=backend)
+    assert ask(made, "chat").data[-1] == "[DONE]"
+    assert len(backend.asked) == 1
+    (line,) = made.books.lines
+    assert [leg.fee for leg in line.legs if leg.target == "kenari:web_search"] == [PRICE]
+    first, second = made.upstream.sent[1]["messages"][-2:]
+    assert "[1] First" in first["content"]
+    assert "already" in second["content"]
+
+
+def test_a_call_that_failed_may_be_made_again() -> None:
+    class Moody(Backend):
+        async def search(self, query: Query) -> list[Hit]:
+            self._fault = "" if self.asked else "the search service failed (status 500)"
+            return await super().search(query)
+
+    backend = Moody()
+    made = rig(calling(call()), calling(call()), saying("ok"), backend=backend)
+    ask(made, "chat")
+    assert len(backend.asked) == 2
+    assert "[1] First" in made.upstream.sent[2]["messages"][-1]["content"]
+
+
 def test_keepalives_go_on_while_a_tool_runs() -> None:
     made = rig(calling(call()), saying("ok"), backend=Backend(seconds=0.3))
     made.silence = (0.05, 120.0)

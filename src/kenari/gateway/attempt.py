@@ -157,11 +157,15 @@ class Attempt:
                     if len(events) == 1 and self.gate.phase is Phase.FLOW and frames.level:
                         self._expect(decoder)
         else:
-            self._size += len(data)
-            if self._size <= (MAX_ANSWER if self._mode == "json" else MAX_ERROR_BODY):
-                self._body.append(data)
-            elif self._mode == "json":
-                self._fail(KenariError("upstream_error", _ENDLESS, elsewhere=True))
+            self._gather(data)
+
+    def _gather(self, data: bytes) -> None:
+        """A piece of a body that is read when it is whole."""
+        self._size += len(data)
+        if self._size <= (MAX_ANSWER if self._mode == "json" else MAX_ERROR_BODY):
+            self._body.append(data)
+        elif self._mode == "json":
+            self._fail(KenariError("upstream_error", _ENDLESS, elsewhere=True))
 
     def _listen(self) -> None:
         """The answer is a stream."""

@@ -1,4 +1,4 @@
-"""Asking a Messages provider to count a prompt (M4). A refusal or a silence is no failure: then we estimate."""
+"""Counting a prompt (M4): by a Messages provider where one does. A refusal or a silence is no failure: then we estimate."""
 
 import asyncio
 
@@ -6,12 +6,16 @@ from msgspec import Raw
 
 from kenari.catalog.health import Standing
 from kenari.core.errors import KenariError
-from kenari.core.ports import Call, Outgoing, Upstream
+from kenari.core.ports import Call, Exchange, Outgoing, Upstream
 from kenari.core.request import Request
 from kenari.dialects.fit import fit
+from kenari.gateway.media import Preparation, has_media
 from kenari.gateway.plan import Candidate, Plan
 from kenari.gateway.services import Services
+from kenari.gateway.sinks import Sink
+from kenari.gateway.tally import Count
 from kenari.gateway.ticker import Ticker
+from kenari.gateway.waiting import while_waiting
 from kenari.providers.base import endpoint
 from kenari.wire import jsonx
 
@@ -22,24 +26,39 @@ MAX_SECONDS = 20.0
 MAX_BODY = 1024 * 1024
 
 
-async def count_at_candidates(request: Request, plan: Plan, services: Services) -> int | None:
-    """The count of the first candidate in order that counts; None when none does.
+async def count_prompt(request: Request, plan: Plan, services: Services, exchange: Exchange) -> int:
+    """The tokens of a request's prompt, documents turned into text as for a call: the number of the first candidate in
+    order that counts, else our own. 0 when the client went away. Raises the 400 of a document that cannot be read.
 
-    It costs nothing, and how it goes says nothing about a candidate's health (M4).
+    It costs nothing, and how it goes says nothing about a candidate's health (M4). Nothing is fetched for it.
     """
     until = services.clock() + MAX_SECONDS
+    media = services.media
+    prepared = Preparation(media, request, fetches=False) if media is not None and has_media(request) else None
+    sink = Sink(exchange, b"")
     for step in await services.routing.steps(plan, None, None):
         candidate = step.candidate
         if not _counts(candidate) or step.standing > Standing.PROBE or services.clock() >= until:
             continue
+        ready = await _ready(request, prepared, candidate, sink)
+        if ready is None:
+            return 0
         try:
-            fitted = fit(request, candidate.target)
+            fitted = fit(ready, candidate.target)
+            body = _body(fitted, candidate)
         except KenariError:  # this model cannot take the request; another one may
             continue
-        number = await count_at_provider(fitted, candidate, services.upstream(candidate), services.ticker)
+        number = await count_at_provider(body, candidate, services.upstream(candidate), services.ticker)
         if number is not None:
             return number
-    return None
+    first = plan.candidates[0]
+    ready = await _ready(request, prepared, first, sink)
+    return 0 if ready is None else Count(ready, services.counter, first.target.model).prompt()
+
+
+async def _ready(request: Request, prepared: Preparation | None, candidate: Candidate, sink: Sink) -> Request | None:
+    """The request with its media as the candidate takes them; None when the client went away."""
+    return request if prepared is None else await while_waiting(sink, prepared.ready_for(candidate.target))
 
 
 def _counts(candidate: Candidate) -> bool:
@@ -47,11 +66,15 @@ def _counts(candidate: Candidate) -> bool:
     return candidate.provider.dialect == "messages" and flag is not False
 
 
-async def count_at_provider(request: Request, candidate: Candidate, upstream: Upstream, ticker: Ticker) -> int | None:
-    """The provider's count of a fitted request's prompt, None when it does not say."""
+def _body(fitted: Request, candidate: Candidate) -> bytes:
+    """What the counting endpoint is asked. Raises the 400 of what its format has no words for."""
+    members = jsonx.members(candidate.dialect.encode_request(fitted, candidate.provider.profile))
+    return jsonx.encode({name: raw for name, raw in members.items() if name in _COUNTED})
+
+
+async def count_at_provider(body: bytes, candidate: Candidate, upstream: Upstream, ticker: Ticker) -> int | None:
+    """The provider's count of a prompt, None when it does not say."""
     provider = candidate.provider
-    members = jsonx.members(candidate.dialect.encode_request(request, provider.profile))
-    body = jsonx.encode({name: raw for name, raw in members.items() if name in _COUNTED})
     whole = _Whole(asyncio.get_running_loop())
     whole.call = upstream.start(
         Outgoing(

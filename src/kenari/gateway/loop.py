@@ -5,8 +5,7 @@ call is opened, and its blocks are numbered on. The client sees one answer. Keep
 cancellation follow whatever is under way: a provider's call, or the tools.
 """
 
-import asyncio
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -24,6 +23,7 @@ from kenari.gateway.services import Services
 from kenari.gateway.shape import Shape
 from kenari.gateway.sinks import Sink, Source
 from kenari.gateway.toolbox import Result, Toolbox, equip
+from kenari.gateway.waiting import while_waiting
 from kenari.wire import jsonx
 
 MAX_ROUNDS = 30
@@ -200,20 +200,12 @@ class Loop(Sink):
         return await self._run.cover(self._candidate, going, self._toolbox.most_tokens(calls), fees) is not None
 
     async def _run_tools(self, calls: list[CallPart]) -> list[Result] | None:
-        """Run them; None when the client went away meanwhile. What ran is billed."""
-        task = asyncio.ensure_future(self._toolbox.run(calls))
-        self._out.attach(Waiting(task))
+        """Run them; None when the client went away meanwhile. What ran is billed, also when others were still running."""
         try:
-            results = await task
-        except asyncio.CancelledError:
-            if self._out.gone:
-                return None
-            raise
+            results = await while_waiting(self._out, self._toolbox.run(calls))
         finally:
-            self._out.attach(None)
-            task.cancel()
-        self._run.bill([result.leg for result in results if result.leg is not None])
-        if self._toolbox.searches:
+            self._run.bill(self._toolbox.take_legs())
+        if results is not None and self._toolbox.searches:
             self._out.put([Sources(self._toolbox.sources, self._toolbox.searches)])
         return results
 
@@ -274,23 +266,6 @@ class Loop(Sink):
                     proofs.append(Proof(seal.kind, seal.value, length))
                     length = 0
         return self._run.seal(proofs) if proofs else ""
-
-
-class Waiting:
-    """The source behind the client's sink while something of ours runs: tools, or the reading of documents."""
-
-    def __init__(self, task: "asyncio.Future[Any]") -> None:
-        self._task = task
-
-    def leave(self) -> None:
-        """The client has gone: it is stopped."""
-        self._task.cancel()
-
-    def pause(self) -> None:
-        """Nothing comes meanwhile."""
-
-    def resume(self) -> None:
-        """Nothing comes meanwhile."""
 
 
 def _with_words(part: ResultPart, words: str) -> ResultPart:

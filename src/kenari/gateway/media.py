@@ -67,10 +67,13 @@ def has_media(request: Request) -> bool:
 
 
 class Preparation:
-    """One request's images and documents. What was fetched and read for one candidate serves the next ones too."""
+    """One request's images and documents. What was fetched and read for one candidate serves the next ones too.
 
-    def __init__(self, media: Media, request: Request) -> None:
-        self._media, self._request = media, request
+    Without `fetches` what stands behind an address is left as it is: a count is free, and reads nothing from outside.
+    """
+
+    def __init__(self, media: Media, request: Request, fetches: bool = True) -> None:
+        self._media, self._request, self._fetches = media, request, fetches
         self._fetched: dict[bytes, tuple[bytes, str]] = {}
         self._texts: dict[int, FilePart] = {}
         self._check_counts()
@@ -111,7 +114,7 @@ class Preparation:
     async def _image(self, part: ImagePart, path: str, target: Target) -> ImagePart:
         limits = self._media.limits
         if part.url:
-            if target.profile.image_urls or target.vision is False:
+            if target.profile.image_urls or target.vision is False or not self._fetches:
                 return part
             data, media_type = await self._fetch(part.url, path, IMAGE_TYPES, limits.max_image_size)
             kind = image_type(data)
@@ -136,7 +139,7 @@ class Preparation:
         if part.text:
             return part
         if part.url:
-            if target.takes_files() and target.dialect != "chat":
+            if (target.takes_files() and target.dialect != "chat") or not self._fetches:
                 return part
             data, media_type = await self._fetch(part.url, path, (), self._media.limits.max_document_size)
             name = part.filename or part.url.rsplit(b"/", 1)[-1][:100]

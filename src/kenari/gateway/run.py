@@ -18,7 +18,7 @@ from kenari.gateway.attempt import Attempt
 from kenari.gateway.billing import billed_usage, leg_of
 from kenari.gateway.heads import JSON, STREAM, id_lines, ignored_line, target_lines
 from kenari.gateway.hedge import Inlet, Lane, Race
-from kenari.gateway.loop import Loop, Waiting, needs_loop
+from kenari.gateway.loop import Loop, needs_loop
 from kenari.gateway.media import Preparation, has_media
 from kenari.gateway.plan import Candidate, Plan, headers_for, own_refused
 from kenari.gateway.quote import lowered
@@ -27,6 +27,7 @@ from kenari.gateway.services import Services
 from kenari.gateway.sinks import PlainSink, Sink, StreamSink
 from kenari.gateway.tab import Tab
 from kenari.gateway.tally import Count, Tally
+from kenari.gateway.waiting import while_waiting
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -184,17 +185,7 @@ class Run:
 
     async def _prepare(self, media: Preparation, candidate: Candidate) -> Request | None:
         """The request with its images and documents as the candidate takes them; None when the client went away."""
-        task = asyncio.ensure_future(media.ready_for(candidate.target))
-        self._sink.attach(Waiting(task))
-        try:
-            return await task
-        except asyncio.CancelledError:
-            if self._sink.gone:
-                return None
-            raise
-        finally:
-            self._sink.attach(None)
-            task.cancel()
+        return await while_waiting(self._sink, media.ready_for(candidate.target))
 
     async def leg(self, candidate: Candidate, request: Request, sink: Sink) -> KenariError | None:
         """One call of a candidate for a loop; its error, or None when it answered. The time by which there has to be

@@ -12,7 +12,7 @@ from kenari.core.request import Request
 from kenari.dialects.base import Dialect
 from kenari.dialects.registry import DIALECTS
 from kenari.gateway.admission import Entry, allowed_price, counted, digest_of, known_caller, repeat_name
-from kenari.gateway.count import count_at_candidates
+from kenari.gateway.count import count_prompt
 from kenari.gateway.failover import serve_candidates
 from kenari.gateway.heads import JSON, answer_error, id_lines
 from kenari.gateway.kinds.serve import Kinds
@@ -164,9 +164,7 @@ class Gateway:
             plan = self._plans.find(request.model, "chat", caller)
             check_model(caller, request.model, plan.model.id, plan.model.access == "subscribers")
             async with counted(services, exchange, dialect, caller):
-                number = await count_at_candidates(request, plan, services)
-                if not number:
-                    number = Count(request, services.counter, plan.model.targets[0].model).prompt()
+                number = await count_prompt(request, plan, services, exchange)
                 exchange.answer(200, id_lines(exchange.id) + JSON, b'{"input_tokens":%d}' % number)
         except KenariError as error:
             answer_error(exchange, dialect, error)

@@ -24,6 +24,8 @@ MAX_SOURCES = 100
 _NO_SEARCH = "no search backend is configured on this server. remove the tool, or ask the operator to set [search]"
 _REPEATED = "you have the result of this very call already. answer with what you have"
 _UNPAID = "the balance does not cover another use of tools. answer with what you have"
+_LINKS = " The reader sees your words and nothing else: give the addresses of what you used as Markdown links."
+"""For a vendor's search that ours stands in for: its clients do not know our sources (D13, D19)."""
 _OFF = "this tool is switched off on this server. remove it"
 
 
@@ -35,10 +37,9 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What became of one call: a part for the model, and a leg of the bill when it ran."""
+    """What became of one call: a part for the model, with the sources and the number of searches behind it."""
 
     part: ResultPart
-    leg: Leg | None
     sources: tuple[Source, ...] = ()
     searches: int = 0
     repeated: bool = False
@@ -55,6 +56,13 @@ class Toolbox:
         self._seconds, self._tokens = seconds, tokens
         self._uses: dict[str, int] = {}
         self._done: set[tuple[str, bytes]] = set()
+        self._legs: list[Leg] = []
+
+    def take_legs(self) -> list[Leg]:
+        """Legs of the bill of what ran since this was asked last. Each is there as soon as its run is over, so a client
+        that leaves while others still run owes for it (U6)."""
+        legs, self._legs = self._legs, []
+        return legs
 
     def fees(self, calls: list[CallPart]) -> int:
         """What these calls cost at most beside tokens (1e-9 currency units)."""
@@ -86,32 +94,40 @@ class Toolbox:
         entry = self.entries[call.name]
         if at >= MAX_AT_ONCE:
             return _failed(call, f"at most {MAX_AT_ONCE} tools run at once. call again with fewer")
-        if (call.name, call.arguments) in self._done:
-            part = ResultPart(call.call_id, [TextPart(jsonx.escape(_REPEATED))])
-            return Result(part, None, repeated=True)
+        same = call.name, call.arguments
+        if same in self._done:
+            return Result(ResultPart(call.call_id, [TextPart(jsonx.escape(_REPEATED))]), repeated=True)
         used = self._uses.get(call.name, 0)
         if entry.served.max_uses is not None and used >= entry.served.max_uses:
             return _failed(call, "this tool may not be used again for this answer. answer with what you have")
         self._uses[call.name] = used + 1
+        self._done.add(same)  # before it runs: the same call may stand in this turn twice
+        try:
+            return await self._ran(call, entry)
+        except ToolError as error:
+            self._done.discard(same)
+            return _failed(call, error.message)
+
+    async def _ran(self, call: CallPart, entry: Entry) -> Result:
+        """One run. Raises ToolError in words for the model."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
             async with asyncio.timeout(self._seconds):
                 outcome = await entry.tool.run(_arguments(call), entry.served)
-        except ToolError as error:
-            return _failed(call, error.message)
+        except ToolError:
+            raise
         except TimeoutError:
-            return _failed(call, f"the tool took longer than {self._seconds:g} s and was stopped")
+            raise ToolError(f"the tool took longer than {self._seconds:g} s and was stopped") from None
         except Exception as fault:  # noqa: BLE001 - a fault of a tool is the model's news, not the client's end
             _log.error("%s in the server tool %s", type(fault).__name__, entry.tool.kind)
-            return _failed(call, "the tool failed. answer without it")
+            raise ToolError("the tool failed. answer without it") from None
         text, cut = cut_to_tokens(outcome.text, self._tokens)
         if cut:
             text += "\n[the rest was left out]"
-        leg = Leg(entry.tool.kind, Usage(), "ok", (loop.time() - began) * 1000, fee=outcome.fee)
-        self._done.add((call.name, call.arguments))
+        self._legs.append(Leg(entry.tool.kind, Usage(), "ok", (loop.time() - began) * 1000, fee=outcome.fee))
         part = ResultPart(call.call_id, [TextPart(jsonx.escape(text))])
-        return Result(part, leg, outcome.sources, outcome.searches)
+        return Result(part, outcome.sources, outcome.searches)
 
 
 def equip(request: Request, tools: Mapping[str, ServerTool]) -> tuple[Request, dict[str, Entry]]:
@@ -136,7 +152,8 @@ def equip(request: Request, tools: Mapping[str, ServerTool]) -> tuple[Request, d
             name = f"kenari_{name}"
         taken.add(name)
         entries[name] = Entry(tool, served)
-        more.append(Tool(name, jsonx.escape(tool.description), Raw(tool.schema)))
+        words = tool.description + _LINKS if served.vendor else tool.description
+        more.append(Tool(name, jsonx.escape(words), Raw(tool.schema)))
     choice = request.tool_choice
     gone = {served.name for served in request.served if served.vendor} - taken
     if choice is not None and choice.mode == "named" and choice.name in gone:
@@ -164,4 +181,4 @@ def _arguments(call: CallPart) -> dict[str, Any]:
 
 def _failed(call: CallPart, message: str) -> Result:
     part = ResultPart(call.call_id, [TextPart(jsonx.escape(message))], is_error=True)
-    return Result(part, None)
+    return Result(part)

@@ -52,7 +52,7 @@ class Exchange(NamedTuple):
 class AgentModel(ScriptedProvider):
     """The provider behind kenari. `scripts` are the tasks by name; `bad` plays are served first, one for a request of a
     task, `always` instead of everything; `side` is what side requests without tools are told (titles, notes on a long
-    conversation); `exchanges` are the requests so far."""
+    conversation), unless `aside` decides it; `exchanges` are the requests so far."""
 
     def __init__(self) -> None:
         super().__init__({})
@@ -60,6 +60,7 @@ class AgentModel(ScriptedProvider):
         self.bad: list[Play] = []
         self.always: Play | None = None
         self.side = ""
+        self.aside: Step | None = None
         self.exchanges: list[Exchange] = []
         self._lock = threading.Lock()
 
@@ -67,7 +68,7 @@ class AgentModel(ScriptedProvider):
         """Forget what was, and play these tasks from now on."""
         with self._lock:
             self.scripts = {name.replace("_", "-"): script for name, script in scripts.items()}
-            self.bad, self.always, self.side = [], None, "A short title"
+            self.bad, self.always, self.side, self.aside = [], None, "A short title", None
             self.exchanges.clear()
             self.seen.clear()
 
@@ -93,7 +94,7 @@ class AgentModel(ScriptedProvider):
             return self.bad.pop(0)
         script = self.scripts.get(task)
         if script is None:
-            return Play(text=(self.side,))
+            return Play(text=(self.side,)) if self.aside is None else self.aside(said)
         at = said.rounds
         play = script.steps[at](said) if at < len(script.steps) else Play(text=(script.end,))
         return play._replace(tag=f"r{at}x", prompt=play.prompt + 100 * at)
