@@ -50,15 +50,15 @@ class Exchange(NamedTuple):
 
 
 class AgentModel(ScriptedProvider):
-    """The provider behind kenari. `scripts` are the tasks by name; `bad` plays are served first, one for a request of a
-    task, `always` instead of everything; `side` is what side requests without tools are told (titles, notes on a long
-    conversation); `exchanges` are the requests so far."""
+    """The provider behind kenari. `scripts` are the tasks by name; of a task, `bad` plays are served first, one for a
+    request, and the `always` play instead of everything; `side` is what side requests without tools are told (titles,
+    notes on a long conversation); `exchanges` are the requests so far."""
 
     def __init__(self) -> None:
         super().__init__({})
         self.scripts: dict[str, Script] = {}
-        self.bad: list[Play] = []
-        self.always: Play | None = None
+        self.bad: dict[str, list[Play]] = {}
+        self.always: dict[str, Play] = {}
         self.side = ""
         self.exchanges: list[Exchange] = []
         self._lock = threading.Lock()
@@ -67,7 +67,7 @@ class AgentModel(ScriptedProvider):
         """Forget what was, and play these tasks from now on."""
         with self._lock:
             self.scripts = {name.replace("_", "-"): script for name, script in scripts.items()}
-            self.bad, self.always, self.side = [], None, "A short title"
+            self.bad, self.always, self.side = {}, {}, "A short title"
             self.exchanges.clear()
             self.seen.clear()
 
@@ -87,10 +87,10 @@ class AgentModel(ScriptedProvider):
         return play
 
     def _choose(self, said: Conversation, task: str) -> Play:
-        if task and self.always is not None:
-            return self.always
-        if task and self.bad:
-            return self.bad.pop(0)
+        if task in self.always:
+            return self.always[task]
+        if self.bad.get(task):
+            return self.bad[task].pop(0)
         script = self.scripts.get(task)
         if script is None:
             return Play(text=(self.side,))

@@ -42,11 +42,12 @@ def hands(shell: str, read: tuple[str, str], edit: tuple[str, str, str, str], **
 
 
 class Place(NamedTuple):
-    """Where an agent lives for one test: a home of its own and a project folder, and the kenari it talks to."""
+    """Where an agent lives for one test: a home of its own and a project folder, the kenari it talks to and its key."""
 
     home: Path
     project: Path
     gateway: Gateway
+    key: str = KEY
 
     @property
     def v1(self) -> str:
@@ -148,7 +149,7 @@ def _codex_setup(place: Place) -> Mapping[str, str]:
             "stream_idle_timeout_ms = 600000\n",
             encoding="utf-8",
         )
-    return {"KENARI_API_KEY": KEY, "CODEX_HOME": str(folder)}
+    return {"KENARI_API_KEY": place.key, "CODEX_HOME": str(folder)}
 
 
 def _codex_command(prompt: str) -> Sequence[str]:
@@ -182,7 +183,7 @@ CODEX = Program(
 def _claude_setup(place: Place) -> Mapping[str, str]:
     return {
         "ANTHROPIC_BASE_URL": place.gateway.url,
-        "ANTHROPIC_AUTH_TOKEN": KEY,
+        "ANTHROPIC_AUTH_TOKEN": place.key,
         "ANTHROPIC_MODEL": MODEL,
         "ANTHROPIC_DEFAULT_HAIKU_MODEL": MODEL,
         "ANTHROPIC_DEFAULT_SONNET_MODEL": MODEL,
@@ -229,7 +230,7 @@ def _opencode(npm: str, client: str) -> Program:
             "modalities": {"input": ["text", "image"], "output": ["text"]},
             "limit": {"context": 131072, "output": 32000},
         }
-        options = {"baseURL": place.v1, "apiKey": KEY}
+        options = {"baseURL": place.v1, "apiKey": place.key}
         provider = {"npm": npm, "name": "kenari", "options": options, "models": {MODEL: model}}
         settings = {
             "$schema": "https://opencode.ai/config.json",
@@ -271,7 +272,12 @@ OPENCODE_MESSAGES = _opencode("@ai-sdk/anthropic", "messages")
 
 
 def _qwen_setup(place: Place) -> Mapping[str, str]:
-    return {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": place.v1, "OPENAI_MODEL": MODEL, "QWEN_SANDBOX": "false"}
+    return {
+        "OPENAI_API_KEY": place.key,
+        "OPENAI_BASE_URL": place.v1,
+        "OPENAI_MODEL": MODEL,
+        "QWEN_SANDBOX": "false",
+    }
 
 
 def _qwen_command(prompt: str) -> Sequence[str]:
@@ -326,7 +332,7 @@ def _pi(client: str) -> Program:
             "models": [model],
         }
         (folder / "models.json").write_text(json.dumps({"providers": {"kenari": provider}}), encoding="utf-8")
-        return {"KENARI_API_KEY": KEY, "PI_OFFLINE": "1", "PI_SKIP_VERSION_CHECK": "1"}
+        return {"KENARI_API_KEY": place.key, "PI_OFFLINE": "1", "PI_SKIP_VERSION_CHECK": "1"}
 
     return Program(
         f"pi-{client}",
