@@ -345,3 +345,42 @@ def _pi(client: str) -> Program:
 
 
 PI_CHAT, PI_RESPONSES, PI_MESSAGES = _pi("chat"), _pi("responses"), _pi("messages")
+
+# -- Cline
+
+
+def _cline_setup(place: Place) -> Mapping[str, str]:
+    file = place.home / ".cline" / "data" / "settings" / "providers.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    settings = {"provider": "openai-compatible", "apiKey": place.key, "model": MODEL, "baseUrl": place.v1}
+    entry = {"settings": settings, "updatedAt": "2026-11-30T00:00:00.000Z", "tokenSource": "manual"}
+    file.write_text(json.dumps({"version": 1, "providers": {"openai-compatible": entry}}), encoding="utf-8")
+    return CLINE_ALONE
+
+
+def _cline_command(prompt: str) -> Sequence[str]:
+    return ("-P", "openai-compatible", "-m", MODEL, "--json", prompt)
+
+
+def _cline_shell(command: str) -> Call:
+    return call("run_commands", commands=[command])
+
+
+def _cline_read(path: Path) -> Call:
+    return call("read_files", files=[{"path": str(path)}])
+
+
+def _cline_edit(path: Path, old: str, new: str) -> Call:
+    return call("editor", path=str(path), old_text=old, new_text=new)
+
+
+CLINE_ALONE = {"CLINE_SESSION_BACKEND_MODE": "local"}
+"""Without this it leaves a process of its own behind, which serves later sessions."""
+CLINE = Program(
+    "cline",
+    "cline",
+    Hands(_cline_shell, _cline_read, _cline_edit),
+    _cline_setup,
+    _cline_command,
+    "chat",
+)

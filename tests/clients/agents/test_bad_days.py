@@ -18,6 +18,7 @@ from upstream import Play
 from agents.model import AgentModel, Exchange, Script, calls
 from agents.programs import (
     CLAUDE,
+    CLINE,
     CODEX,
     MODEL,
     OPENCODE_CHAT,
@@ -34,7 +35,8 @@ from agents.programs import (
 )
 
 pytestmark = pytest.mark.agents_slow
-ALL = [CODEX, CLAUDE, OPENCODE_CHAT, OPENCODE_RESPONSES, OPENCODE_MESSAGES, QWEN, PI_CHAT, PI_RESPONSES, PI_MESSAGES]
+OPENCODES = [OPENCODE_CHAT, OPENCODE_RESPONSES, OPENCODE_MESSAGES]
+ALL = [CODEX, CLAUDE, *OPENCODES, QWEN, PI_CHAT, PI_RESPONSES, PI_MESSAGES, CLINE]
 OVERFLOW = "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens."
 GOOD_TEXT = ("It is ", "all well.")
 TOKEN = "ka-the-token-of-these-tests"
@@ -48,6 +50,7 @@ MOST = {
     "claude": {"busy": 5, "error": 5, "unavailable": 5, "fails": 6, "cut": 6, "refused": 6, "overflow": 1},
     "opencode": {"busy": 6, "error": 6, "unavailable": 6, "fails": 1, "cut": 1, "refused": 1, "overflow": 1},
     "qwen": {"busy": 28, "error": 28, "unavailable": 28, "fails": 4, "cut": 4, "refused": 1, "overflow": 1},
+    "cline": {"busy": 12, "error": 12, "unavailable": 12, "fails": 12, "cut": 12, "refused": 12, "overflow": 12},
     "pi": {"busy": 12, "error": 12, "unavailable": 12, "fails": 1, "cut": 1, "refused": 1, "overflow": 2},
 }
 """How often each asks in all when a trouble lasts, with its own settings (Claude Code with 4 retries instead of 10)."""
@@ -225,37 +228,23 @@ def test_a_key_that_opens_nothing(days: tuple[Program, Days], name: str, status:
     assert WORDS["", name] in outcome.out + outcome.err, outcome
 
 
-class Silent(NamedTuple):
-    """A run of an agent before a provider that says nothing for a while, twice: before its first words and amid them."""
-
-    program: Program
-    keeps_alive: bool
-    pause: float
-    seconds: float
-
-    @property
-    def task(self) -> str:
-        """The task's name."""
-        return f"silence-{self.program.name}-{'kept' if self.keeps_alive else 'bare'}"
-
-    def live(self, model: AgentModel, folder: Path, *words: str, **env: str) -> Lived:
-        """The run."""
-        provider: dict[str, Any] = {"dialect": "chat", "base_url": model.base_url("chat"), "api_key": "sk-up"}
-        timers = {"keepalive": "1s", "noop_after": "2s"} if self.keeps_alive else {"keepalive": "90s"}
-        if self.pause > 60:
-            timers = {}
-        with running_gateway(config_text({"up": provider}, {MODEL: {"targets": [f"up/{MODEL}"]}}, **timers)) as gateway:
-            place = Place(folder / self.task / "home", folder / self.task / "project", gateway)
-            ask = f"Do the task:{self.task} and stop."
-            outcome = run(self.program, place, ask, *words, seconds=self.seconds, **env)
-            return Lived(outcome, model.of(self.task), list(gateway.lines))
+def _wait_out(place: Place, model: AgentModel, program: Program, *words: str, **env: str) -> Lived:
+    """A run of an agent before a provider that is silent twice: before its first words and amid them."""
+    task = f"silence-{place.project.parent.name}"
+    outcome = run(program, place, f"Do the task:{task} and stop.", *words, seconds=850.0, **env)
+    return Lived(outcome, model.of(task), [])
 
 
-def _silent(model: AgentModel, runs: Sequence[Silent]) -> None:
-    """Set the model up."""
-    model.begin(**{one.task: Script([]) for one in runs})
-    for one in runs:
-        model.always[one.task] = Play(text=(*GOOD_TEXT, "ALL", " DONE"), pause=one.pause)
+@contextmanager
+def _silent(
+    model: AgentModel, names: Sequence[str], pause: float, folder: Path, **timers: str
+) -> Iterator[list[Place]]:
+    """kenari before such a provider, and a place for each name."""
+    for name in names:
+        model.always[f"silence-{name}"] = Play(text=(*GOOD_TEXT, "ALL", " DONE"), pause=pause)
+    provider: dict[str, Any] = {"dialect": "chat", "base_url": model.base_url("chat"), "api_key": "sk-up"}
+    with running_gateway(config_text({"up": provider}, {MODEL: {"targets": [f"up/{MODEL}"]}}, **timers)) as gateway:
+        yield [Place(folder / name / "home", folder / name / "project", gateway) for name in names]
 
 
 SHORT = 6000
@@ -270,11 +259,12 @@ TIMERS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
 @pytest.mark.parametrize("program", [CODEX, QWEN], ids=named)
 def test_a_silence_longer_than_the_agents_timer(agents_model: AgentModel, program: Program, tmp_path: Path) -> None:
     """D15: an agent that counts events is kept waiting by kenari's own; without them it breaks off and asks again."""
-    runs = [Silent(program, keeps_alive, 15.0, 200.0) for keeps_alive in (True, False)]
-    _silent(agents_model, runs)
+    agents_model.begin()
     words, env = TIMERS[program.name]
-    with ThreadPoolExecutor(2) as pool:
-        kept, bare = pool.map(lambda one: one.live(agents_model, tmp_path, *words, **env), runs)
+    with _silent(agents_model, ["kept"], 15.0, tmp_path, keepalive="1s", noop_after="2s") as (place,):
+        kept = _wait_out(place, agents_model, program, *words, **env)
+    with _silent(agents_model, ["bare"], 15.0, tmp_path, keepalive="1s") as (place,):
+        bare = _wait_out(place, agents_model, program, *words, **env)
     assert kept.outcome.status == 0, kept.outcome
     assert kept.done, kept.outcome
     assert len(kept.exchanges) == 1
@@ -285,12 +275,12 @@ def test_a_silence_longer_than_the_agents_timer(agents_model: AgentModel, progra
 def test_a_silence_of_250_seconds(agents_model: AgentModel, tmp_path: Path) -> None:
     """D15, S15: with every timer as it is, kenari's and the agents', all of them wait for a provider that says nothing
     for 250 s before its first words and for as long amid them."""
-    runs = [Silent(program, True, 250.0, 800.0) for program in ALL]
-    _silent(agents_model, runs)
-    with ThreadPoolExecutor(len(runs)) as pool:
-        lived = list(pool.map(lambda one: one.live(agents_model, tmp_path), runs))
-    seen = {
-        silent.program.name: (one.outcome.status, one.done, len(one.exchanges))
-        for silent, one in zip(runs, lived, strict=True)
-    }
-    assert seen == {program.name: (0, True, 1) for program in ALL}
+    agents_model.begin()
+    names = [program.name for program in ALL]
+    with (
+        _silent(agents_model, names, 250.0, tmp_path) as places,
+        ThreadPoolExecutor(len(ALL)) as pool,
+    ):
+        lived = list(pool.map(lambda at, program: _wait_out(at, agents_model, program), places, ALL))
+    seen = {name: (one.outcome.status, one.done, len(one.exchanges)) for name, one in zip(names, lived, strict=True)}
+    assert seen == dict.fromkeys(names, (0, True, 1))
