@@ -50,15 +50,15 @@ class Exchange(NamedTuple):
 
 
 class AgentModel(ScriptedProvider):
-    """The provider behind kenari. `scripts` are the tasks by name; `bad` plays are served first, one for a request of a
-    task, `always` instead of everything; `side` is what side requests without tools are told (titles, notes on a long
-    conversation), unless `aside` decides it; `exchanges` are the requests so far."""
+    """The provider behind kenari. `scripts` are the tasks by name; of a task, `bad` plays are served first, one for a
+    request, and the `always` play instead of everything; `side` is what side requests without tools are told (titles,
+    notes on a long conversation), unless `aside` decides it; `exchanges` are the requests so far."""
 
     def __init__(self) -> None:
         super().__init__({})
         self.scripts: dict[str, Script] = {}
-        self.bad: list[Play] = []
-        self.always: Play | None = None
+        self.bad: dict[str, list[Play]] = {}
+        self.always: dict[str, Play] = {}
         self.side = ""
         self.aside: Step | None = None
         self.exchanges: list[Exchange] = []
@@ -68,7 +68,7 @@ class AgentModel(ScriptedProvider):
         """Forget what was, and play these tasks from now on."""
         with self._lock:
             self.scripts = {name.replace("_", "-"): script for name, script in scripts.items()}
-            self.bad, self.always, self.side, self.aside = [], None, "A short title", None
+            self.bad, self.always, self.side, self.aside = {}, {}, "A short title", None
             self.exchanges.clear()
             self.seen.clear()
 
@@ -88,10 +88,10 @@ class AgentModel(ScriptedProvider):
         return play
 
     def _choose(self, said: Conversation, task: str) -> Play:
-        if task and self.always is not None:
-            return self.always
-        if task and self.bad:
-            return self.bad.pop(0)
+        if task in self.always:
+            return self.always[task]
+        if self.bad.get(task):
+            return self.bad[task].pop(0)
         script = self.scripts.get(task)
         if script is None:
             return Play(text=(self.side,)) if self.aside is None else self.aside(said)

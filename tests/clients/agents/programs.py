@@ -42,11 +42,12 @@ def hands(shell: str, read: tuple[str, str], edit: tuple[str, str, str, str], **
 
 
 class Place(NamedTuple):
-    """Where an agent lives for one test: a home of its own and a project folder, and the kenari it talks to."""
+    """Where an agent lives for one test: a home of its own and a project folder, the kenari it talks to and its key."""
 
     home: Path
     project: Path
     gateway: Gateway
+    key: str = KEY
 
     @property
     def v1(self) -> str:
@@ -148,7 +149,7 @@ def _codex_setup(place: Place) -> Mapping[str, str]:
             "stream_idle_timeout_ms = 600000\n",
             encoding="utf-8",
         )
-    return {"KENARI_API_KEY": KEY, "CODEX_HOME": str(folder)}
+    return {"KENARI_API_KEY": place.key, "CODEX_HOME": str(folder)}
 
 
 def _codex_command(prompt: str) -> Sequence[str]:
@@ -182,7 +183,7 @@ CODEX = Program(
 def _claude_setup(place: Place) -> Mapping[str, str]:
     return {
         "ANTHROPIC_BASE_URL": place.gateway.url,
-        "ANTHROPIC_AUTH_TOKEN": KEY,
+        "ANTHROPIC_AUTH_TOKEN": place.key,
         "ANTHROPIC_MODEL": MODEL,
         "ANTHROPIC_DEFAULT_HAIKU_MODEL": MODEL,
         "ANTHROPIC_DEFAULT_SONNET_MODEL": MODEL,
@@ -229,7 +230,7 @@ def _opencode(npm: str, client: str) -> Program:
             "modalities": {"input": ["text", "image"], "output": ["text"]},
             "limit": {"context": 131072, "output": 32000},
         }
-        options = {"baseURL": place.v1, "apiKey": KEY}
+        options = {"baseURL": place.v1, "apiKey": place.key}
         provider = {"npm": npm, "name": "kenari", "options": options, "models": {MODEL: model}}
         settings = {
             "$schema": "https://opencode.ai/config.json",
@@ -271,7 +272,12 @@ OPENCODE_MESSAGES = _opencode("@ai-sdk/anthropic", "messages")
 
 
 def _qwen_setup(place: Place) -> Mapping[str, str]:
-    return {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": place.v1, "OPENAI_MODEL": MODEL, "QWEN_SANDBOX": "false"}
+    return {
+        "OPENAI_API_KEY": place.key,
+        "OPENAI_BASE_URL": place.v1,
+        "OPENAI_MODEL": MODEL,
+        "QWEN_SANDBOX": "false",
+    }
 
 
 def _qwen_command(prompt: str) -> Sequence[str]:
@@ -326,7 +332,7 @@ def _pi(client: str) -> Program:
             "models": [model],
         }
         (folder / "models.json").write_text(json.dumps({"providers": {"kenari": provider}}), encoding="utf-8")
-        return {"KENARI_API_KEY": KEY, "PI_OFFLINE": "1", "PI_SKIP_VERSION_CHECK": "1"}
+        return {"KENARI_API_KEY": place.key, "PI_OFFLINE": "1", "PI_SKIP_VERSION_CHECK": "1"}
 
     return Program(
         f"pi-{client}",
@@ -339,3 +345,42 @@ def _pi(client: str) -> Program:
 
 
 PI_CHAT, PI_RESPONSES, PI_MESSAGES = _pi("chat"), _pi("responses"), _pi("messages")
+
+# -- Cline
+
+
+def _cline_setup(place: Place) -> Mapping[str, str]:
+    file = place.home / ".cline" / "data" / "settings" / "providers.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    settings = {"provider": "openai-compatible", "apiKey": place.key, "model": MODEL, "baseUrl": place.v1}
+    entry = {"settings": settings, "updatedAt": "2026-11-30T00:00:00.000Z", "tokenSource": "manual"}
+    file.write_text(json.dumps({"version": 1, "providers": {"openai-compatible": entry}}), encoding="utf-8")
+    return CLINE_ALONE
+
+
+def _cline_command(prompt: str) -> Sequence[str]:
+    return ("-P", "openai-compatible", "-m", MODEL, "--json", prompt)
+
+
+def _cline_shell(command: str) -> Call:
+    return call("run_commands", commands=[command])
+
+
+def _cline_read(path: Path) -> Call:
+    return call("read_files", files=[{"path": str(path)}])
+
+
+def _cline_edit(path: Path, old: str, new: str) -> Call:
+    return call("editor", path=str(path), old_text=old, new_text=new)
+
+
+CLINE_ALONE = {"CLINE_SESSION_BACKEND_MODE": "local"}
+"""Without this it leaves a process of its own behind, which serves later sessions."""
+CLINE = Program(
+    "cline",
+    "cline",
+    Hands(_cline_shell, _cline_read, _cline_edit),
+    _cline_setup,
+    _cline_command,
+    "chat",
+)

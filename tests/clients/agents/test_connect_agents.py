@@ -12,9 +12,22 @@ from gateway import KEY
 from agents.checks import assert_nothing_lost, assert_stable_prefix
 from agents.conftest import Bench
 from agents.model import THOUGHT, Script, calls
-from agents.programs import CLAUDE, CODEX, MODEL, OPENCODE_CHAT, PI_CHAT, QWEN, Place, Program, run, start
+from agents.programs import (
+    CLAUDE,
+    CLINE,
+    CLINE_ALONE,
+    CODEX,
+    MODEL,
+    OPENCODE_CHAT,
+    PI_CHAT,
+    QWEN,
+    Place,
+    Program,
+    run,
+    start,
+)
 
-SLOW = [OPENCODE_CHAT, PI_CHAT, QWEN]
+SLOW = [OPENCODE_CHAT, PI_CHAT, QWEN, CLINE]
 PROGRAMS = [CODEX, CLAUDE, *(pytest.param(one, marks=pytest.mark.agents_slow) for one in SLOW)]
 
 
@@ -35,6 +48,7 @@ def test_what_connect_writes_works(chat_bench: Bench, program: Program, tmp_path
     )
     named = re.findall(r"export (\w+)=(\S+)", done.stdout)
     variables = {name: KEY if value == "kn-..." else value for name, value in named}
+    variables |= CLINE_ALONE if program is CLINE else {}
     chat_bench.model.begin(written=Script([calls(program.hands.shell("echo worked"))]))
 
     def setup(_: Place) -> dict[str, str]:

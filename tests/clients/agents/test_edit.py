@@ -9,6 +9,7 @@ from agents.conftest import Bench
 from agents.model import THOUGHT, Script, calls
 from agents.programs import (
     CLAUDE,
+    CLINE,
     CODEX,
     OPENCODE_CHAT,
     OPENCODE_MESSAGES,
@@ -22,7 +23,7 @@ from agents.programs import (
 )
 
 ALWAYS = [CODEX, CLAUDE, OPENCODE_CHAT, OPENCODE_RESPONSES, OPENCODE_MESSAGES]
-SLOW = [QWEN, PI_CHAT, PI_RESPONSES, PI_MESSAGES]
+SLOW = [QWEN, CLINE, PI_CHAT, PI_RESPONSES, PI_MESSAGES]
 PROGRAMS = [*ALWAYS, *(pytest.param(one, marks=pytest.mark.agents_slow) for one in SLOW)]
 
 
