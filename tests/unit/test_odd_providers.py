@@ -4,9 +4,10 @@ import json
 from typing import Any
 
 import pytest
+from chat_kit import MINIMAL
 from chat_kit import decode as decode_chat
 from fit_kit import ENVELOPES, MAKER, envelope, fitted, request, said, target, user
-from gateway_kit import DONE, ROLE, STOP, Rig, Script, chunk, error, plain
+from gateway_kit import DONE, GOOD, PATHS, ROLE, STOP, Rig, Script, chunk, error, plain
 from messages_kit import decode as decode_messages
 from responses_kit import decode as decode_responses
 from responses_kit import request as responses_request
@@ -399,3 +400,87 @@ def test_e3_a_provider_that_wants_money_is_not_told_to_try_again() -> None:
     """E1, E3: it is our account, and the caller can do nothing about it."""
     got = Rig(error(402, "insufficient credits")).ask("chat")
     assert (got.status, got.json["error"]["code"], got.header["x-should-retry"]) == (502, "upstream_error", "false")
+
+
+# -- what only the provider's own format has words for
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_citations_reach_a_client_of_the_same_format(stream: bool) -> None:
+    """D12, L6: streamed and plain alike; other formats have no words for them."""
+    cited = {"type": "char_location", "cited_text": "x", "document_index": 0}
+    body: dict[str, Any] = {
+        "type": "message",
+        "content": [{"type": "text", "text": "hi", "citations": [cited, cited]}, {"type": "text", "text": "ho"}],
+        "stop_reason": "end_turn",
+    }
+    got = Rig(plain(body), dialect="messages").ask("messages", stream=stream)
+    if stream:
+        deltas = [frame["delta"] for frame in got.data if frame["type"] == "content_block_delta"]
+        assert [delta["citation"] for delta in deltas if delta["type"] == "citations_delta"] == [cited, cited]
+    else:
+        assert got.json["content"] == body["content"]
+    assert b"cited_text" not in Rig(plain(body), dialect="messages").ask("chat", stream=stream).out
+
+
+def test_d8_our_choice_is_found_behind_another_one() -> None:
+    choices = [{"index": at, "delta": {"content": "BA"[1 - at]}, "finish_reason": "stop"} for at in (1, 0)]
+    assert fold(decode_chat(b"data: " + json.dumps({"choices": choices}).encode() + b"\n\n")).blocks[0].text == b"A"
+
+
+@pytest.mark.parametrize("dialect", ["chat", "messages", "responses"])
+def test_d27_a_conversation_of_nothing_is_refused(dialect: str) -> None:
+    """S110, S140: items that are dropped may leave nothing, which no provider takes."""
+    got = Rig(GOOD, dialect=dialect).ask("responses", input=[{"type": "unheard_of"}])
+    assert (got.status, got.json["error"]["param"]) == (400, "input")
+
+
+# -- line ends between tokens
+
+
+@pytest.mark.parametrize("client", ["chat", "messages", "responses"])
+@pytest.mark.parametrize("dialect", ["chat", "messages", "responses"])
+def test_s13_json_written_over_several_lines_stays_one_frame(client: str, dialect: str) -> None:
+    """S12, S13: bodies as people write them for curl, and providers that indent their answers."""
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}}
+    tools: dict[str, Any] = {
+        "chat": {"type": "function", "function": {"name": "f", "parameters": schema}},
+        "messages": {"name": "f", "input_schema": schema},
+        "responses": {"type": "function", "name": "f", "parameters": schema},
+    }
+    said_: dict[str, Any] = {
+        "chat": {
+            "choices": [
+                {
+                    "message": {"content": "hi", "tool_calls": [{"function": {"name": "f", "arguments": {"a": "b"}}}]},
+                    "logprobs": {"content": [{"token": "hi", "logprob": -1}]},
+                    "finish_reason": "tool_calls",
+                }
+            ]
+        },
+        "messages": {
+            "type": "message",
+            "content": [
+                {"type": "text", "text": "hi", "citations": [{"type": "x"}]},
+                {"type": "tool_use", "id": "t", "name": "f", "input": {"a": "b"}},
+                {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"q": "x"}},
+            ],
+            "stop_reason": "tool_use",
+        },
+        "responses": {
+            "status": "completed",
+            "output": [
+                {"type": "message", "content": [{"type": "output_text", "text": "hi"}]},
+                {"type": "function_call", "call_id": "c", "name": "f", "arguments": {"a": "b"}},
+            ],
+        },
+    }
+    talk = {"input": [{"role": "user", "content": "q"}]} if client == "responses" else MINIMAL
+    body = {**talk, "model": "m", "stream": True, "tools": [tools[client]], "metadata": {"user_id": "u"}}
+    answer = json.dumps(said_[dialect], indent=2).replace("\n", "\r\n").encode()
+    rig = Rig(Script([(0, answer), (0, None)], 200, {b"content-type": b"application/json"}), dialect=dialect)
+    got = rig.post(PATHS[client], json.dumps(body, indent=2).encode())
+    lines = got.out.decode().split("\n")
+    assert all(line.startswith(("event: ", "data: ")) for line in lines if line)
+    assert sum(line.startswith("data: ") for line in lines) == got.out.count(b"\n\n")
+    assert "hi" in got.out.decode()

@@ -169,6 +169,13 @@ def embed(document: bytes | Raw) -> Escaped:
     return escape(bytes(document).decode())
 
 
+def one_line(document: bytes | Raw) -> bytes:
+    """The same JSON without line ends, as frames want it (S13): where there are any, all white space between its tokens
+    goes. Its texts and numbers stay as they are."""
+    data = bytes(document)
+    return data if b"\n" not in data and b"\r" not in data else msgspec.json.format(data, indent=-1)
+
+
 def replace_lone_surrogates(data: bytes) -> bytes | None:
     """The same JSON with every escaped half of a surrogate pair replaced by U+FFFD; None when there is none."""
     if b"\\u" not in data:
