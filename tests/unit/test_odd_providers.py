@@ -344,6 +344,13 @@ def test_f2_a_number_that_no_double_holds_is_refused(client: str, number: str) -
     assert "temperature is not a usable number" in got.json["error"]["message"]
 
 
+def test_one_line_keeps_texts_and_numbers() -> None:
+    data = b'{\r\n "a" : 1e2,\n "n": 123456789012345678901234567890.10, "t": "x  \\n y" }'
+    assert jsonx.one_line(data) == b'{"a":1e2,"n":123456789012345678901234567890.10,"t":"x  \\n y"}'
+    assert jsonx.one_line(b'{ "a" : 1 }') == b'{ "a" : 1 }'
+    assert jsonx.one_line(b'{"a":\n"\\ud800"}') == b'{"a":"\\ud800"}'
+
+
 def test_whole_objects_are_told_from_beginnings() -> None:
     whole = [b"{}", b' {\\"a\\": [1]} ', b'{\\"a\\":\\"}\\"}']
     assert [jsonx.is_object(text) for text in whole] == [True] * 3

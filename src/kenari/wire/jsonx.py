@@ -173,7 +173,12 @@ def one_line(document: bytes | Raw) -> bytes:
     """The same JSON without line ends, as frames want it (S13): where there are any, all white space between its tokens
     goes. Its texts and numbers stay as they are."""
     data = bytes(document)
-    return data if b"\n" not in data and b"\r" not in data else msgspec.json.format(data, indent=-1)
+    if b"\n" not in data and b"\r" not in data:
+        return data
+    try:
+        return msgspec.json.format(data, indent=-1)
+    except (msgspec.DecodeError, RecursionError):  # half a pair in a text
+        return data.translate(None, b"\r\n")
 
 
 def replace_lone_surrogates(data: bytes) -> bytes | None:
