@@ -65,12 +65,12 @@ def _fit_parts(turn: Turn, origin: str, target: Target, moved: list[Part], notic
             case ImagePart() | FilePart() | AudioPart():
                 parts.append(_fit_medium(part, part_path(turn, index, origin), target))
             case ResultPart():
-                parts.append(_fit_result(part, target, moved))
+                parts.append(_fit_result(part, target, moved, notices))
             case OpaquePart():
                 if part.dialect == target.dialect:
                     parts.append(part)
                 else:
-                    notices.append(Notice(part.kind, "only its own format has words for it"))
+                    notices.append(_unsayable(part))
             case _:
                 parts.append(part)
     if len(parts) == len(turn.parts) and all(a is b for a, b in zip(parts, turn.parts, strict=True)):
@@ -115,7 +115,7 @@ def _fit_medium(part: ImagePart | FilePart | AudioPart, path: str, target: Targe
             raise _cannot(f"{_at(param)}this model takes no audio. send text instead", param)
 
 
-def _fit_result(part: ResultPart, target: Target, moved: list[Part]) -> ResultPart:
+def _fit_result(part: ResultPart, target: Target, moved: list[Part], notices: list[Notice]) -> ResultPart:
     """A tool result whose images the target sees: inside it, in the message behind it, or as a note (D11)."""
     parts: list[Part] = []
     changed = False
@@ -135,8 +135,16 @@ def _fit_result(part: ResultPart, target: Target, moved: list[Part]) -> ResultPa
             parts.append(TextPart(text))
             changed = True
             continue
+        elif isinstance(inner, OpaquePart) and inner.dialect != target.dialect:
+            notices.append(_unsayable(inner))
+            changed = True
+            continue
         parts.append(inner)
     return ResultPart(part.call_id, parts, part.is_error, part.cache) if changed else part
+
+
+def _unsayable(part: OpaquePart) -> Notice:
+    return Notice(part.kind, "only its own format has words for it")
 
 
 def _at(param: str | None) -> str:
