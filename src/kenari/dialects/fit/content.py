@@ -58,7 +58,7 @@ def _fit_parts(turn: Turn, origin: str, target: Target, moved: list[Part], notic
     for index, part in enumerate(turn.parts):
         match part:
             case TextPart():
-                stays = part.text if crossing else True
+                stays = part.text or not (crossing or (origin == "chat" and _is_hollow(part, turn)))
                 billing = crossing and turn.role == "system" and part.text.startswith(_BILLING)  # D21
                 if stays and not billing:
                     parts.append(part)
@@ -76,6 +76,16 @@ def _fit_parts(turn: Turn, origin: str, target: Target, moved: list[Part], notic
     if len(parts) == len(turn.parts) and all(a is b for a, b in zip(parts, turn.parts, strict=True)):
         return turn
     return msgspec.structs.replace(turn, parts=parts, touched=turn.touched | {"content"})
+
+
+def _is_hollow(part: TextPart, turn: Turn) -> bool:
+    """Whether an empty text is a part of its own beside others, which providers refuse (D27); a message that is nothing
+    but an empty text is its author's."""
+    return part.raw is not None and any(_says(other) for other in turn.parts)
+
+
+def _says(part: Part) -> bool:
+    return not isinstance(part, ReasoningPart) and not (isinstance(part, TextPart) and not part.text)
 
 
 def part_path(turn: Turn, index: int, origin: str) -> str:
