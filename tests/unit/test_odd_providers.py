@@ -82,26 +82,6 @@ def test_an_empty_call_before_another_one_is_held() -> None:
     assert [(block.name, block.text) for block in reply.blocks] == [("f", b'{\\"late\\":1}'), ("g", b"{}")]
 
 
-@pytest.mark.parametrize("dialect", ["chat", "responses"])
-def test_d12_a_block_of_an_unknown_kind_inside_a_result_crosses_to_nobody(dialect: str) -> None:
-    """D9, D12: left out and named; the rest of the result goes on."""
-    content = [{"type": "search_result", "title": "UNSAYABLE"}, {"type": "text", "text": "RESULT"}]
-    body = {
-        "model": "m",
-        "messages": [
-            {"role": "user", "content": "hi"},
-            {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}}]},
-            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": content}]},
-        ],
-    }
-    to = target(dialect)
-    made = fitted(DIALECTS["messages"].decode_request(json.dumps(body).encode()), to)
-    out = DIALECTS[dialect].encode_request(made, to.profile)
-    assert [notice.name for notice in made.notices] == ["search_result"]
-    assert b"RESULT" in out
-    assert b"UNSAYABLE" not in out
-
-
 def test_text_behind_a_call_is_not_held_back() -> None:
     """S4: the same for text."""
     data = chunk(call(0, "{}", "f")) + chunk({"content": "done"}) + chunk({}, "tool_calls") + DONE

@@ -162,3 +162,23 @@ def test_results_only_turns_stay_as_they_are() -> None:
     turn = Turn("user", [ResultPart("t", [TextPart(b"r")])])
     made = request(user(), turn, origin="messages")
     assert fitted(made, target("responses")).turns[0] == user()
+
+
+@pytest.mark.parametrize("dialect", ["chat", "responses"])
+def test_d12_a_block_of_an_unknown_kind_inside_a_result_crosses_to_nobody(dialect: str) -> None:
+    """D9, D12: left out and named; the rest of the result goes on."""
+    content = [{"type": "search_result", "title": "UNSAYABLE"}, {"type": "text", "text": "RESULT"}]
+    body = {
+        "model": "m",
+        "messages": [
+            {"role": "user", "content": "hi"},
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": content}]},
+        ],
+    }
+    to = target(dialect)
+    made = fitted(DIALECTS["messages"].decode_request(json.dumps(body).encode()), to)
+    out = DIALECTS[dialect].encode_request(made, to.profile)
+    assert [notice.name for notice in made.notices] == ["search_result"]
+    assert b"RESULT" in out
+    assert b"UNSAYABLE" not in out
