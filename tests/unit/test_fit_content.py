@@ -108,6 +108,21 @@ def test_d27_empty_texts_do_not_cross() -> None:
     assert shown(fitted(request(*turns), target("messages")).turns) == [("user", [b"a"]), ("user", [b"hi"])]
 
 
+def test_d27_empty_parts_beside_others_are_left_out_on_chat() -> None:
+    empty, word = TextPart(b"", raw=number(b'{"text":""}')), TextPart(b"a", raw=number(b'{"text":"a"}'))
+    turns = [user(empty, word), said(empty, call("f")), user(result()), user(empty), user(TextPart(b""))]
+    assert [turn.parts for turn in fitted(request(*turns)).turns] == [
+        [word],
+        [call("f")],
+        [result()],
+        [empty],
+        [TextPart(b"")],
+    ]
+    thinks = said(ReasoningPart(b"hm"), empty)
+    kept = fitted(request(user(), thinks, user()), target(reasoning_content_roundtrip=True)).turns[1]
+    assert kept.parts == thinks.parts
+
+
 def test_d12_s139_later_system_texts_stay_in_place() -> None:
     turns = [Turn("system", [TextPart(b"lead")]), user(), Turn("system", [TextPart(b"later")], developer=True), user()]
     assert [turn.role for turn in fitted(request(*turns)).turns] == ["system", "user", "system", "user"]

@@ -4,22 +4,16 @@ import json
 from typing import Any
 
 import pytest
+from chat_kit import MINIMAL
 from chat_kit import decode as decode_chat
-from fit_kit import ENVELOPES, MAKER, envelope, fitted, request, said, target, user
-from gateway_kit import DONE, ROLE, STOP, Rig, Script, chunk, error, plain
+from gateway_kit import DONE, GOOD, PATHS, ROLE, STOP, Rig, Script, chunk, error, plain
 from messages_kit import decode as decode_messages
 from responses_kit import decode as decode_responses
-from responses_kit import request as responses_request
-from responses_kit import sent
 
 from kenari.core.events import Close, Event, Open
 from kenari.core.fold import fold
-from kenari.core.ids import Sealed, SealedPiece
 from kenari.core.profile import Profile
-from kenari.core.request import ReasoningPart, ResultPart, TextPart, Turn
 from kenari.dialects.chat import CHAT
-from kenari.dialects.registry import DIALECTS
-from kenari.wire import jsonx
 
 ANSWER = ROLE + chunk({"content": "Hello"}) + STOP + DONE
 
@@ -79,6 +73,13 @@ def test_nothing_is_added_to_a_call_that_is_over() -> None:
     data = chunk(call(0, "{}", "f")) + chunk(call(1, "{}", "g")) + chunk(call(0, " ")) + chunk(call(0, "{}"))
     events = decode_chat(data + chunk({}, "tool_calls") + DONE)
     assert [block.text for block in fold(events).blocks] == [b"{}", b"{}"]
+
+
+def test_an_empty_call_before_another_one_is_held() -> None:
+    """S45: it may still get its arguments."""
+    data = chunk(call(0, "", "f")) + chunk(call(1, "{}", "g")) + chunk(call(0, '{"late":1}')) + chunk({}, "tool_calls")
+    reply = fold(decode_chat(data + DONE))
+    assert [(block.name, block.text) for block in reply.blocks] == [("f", b'{\\"late\\":1}'), ("g", b"{}")]
 
 
 def test_text_behind_a_call_is_not_held_back() -> None:
@@ -215,155 +216,6 @@ def test_s93_a_provider_that_hides_its_cuts(said_: int, asked: int, status: str)
     assert honest.ask("responses", stream=False, max_output_tokens=asked).json["status"] == "completed"
 
 
-# -- conversations on their way back
-
-
-def test_d5_each_item_of_a_responses_maker_gets_its_own_proof_back() -> None:
-    """D5, S94: a client carries several reasoning items of one answer as one, whose envelope holds all their proofs."""
-    proof = envelope(("encrypted", "E1", 2), ("mark", "", 1), ("encrypted", "E2", 3))
-    turns = fitted(request(user(), said(ReasoningPart(b"abcdefg", proof), TextPart(b"x"))), target("responses")).turns
-    assert turns[1].parts[:3] == [
-        ReasoningPart(b"ab", "E1", "encrypted"),
-        ReasoningPart(b"cdef", "E2", "encrypted"),
-        ReasoningPart(b"g"),
-    ]
-
-
-def test_d5_what_was_said_without_a_proof_stays_words() -> None:
-    sealed = ENVELOPES.seal(Sealed(MAKER, [SealedPiece("mark", "", 3)]))
-    turns = fitted(request(user(), said(ReasoningPart(b"abc", sealed), TextPart(b"x"))), target("responses")).turns
-    assert turns[1].parts[0] == ReasoningPart(b"abc")
-
-
-@pytest.mark.parametrize("dialect", ["chat", "messages", "responses"])
-def test_d27_results_stand_right_behind_their_calls(dialect: str) -> None:
-    """A Messages client may write text in front of its results."""
-    body: dict[str, Any] = {
-        "model": "m",
-        "messages": [
-            {"role": "user", "content": "hi"},
-            {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}}]},
-            {
-                "role": "user",
-                "content": [
-                    {"type": "text", "text": "BEFORE"},
-                    {"type": "tool_result", "tool_use_id": "t", "content": "RESULT"},
-                ],
-            },
-        ],
-    }
-    made = DIALECTS["messages"].decode_request(json.dumps(body).encode())
-    to = target(dialect)
-    out = DIALECTS[dialect].encode_request(fitted(made, to), to.profile)
-    assert 0 < out.index(b"RESULT") < out.index(b"BEFORE")
-
-
-def test_s146_a_part_of_an_unknown_kind_reaches_nobody() -> None:
-    """S146, D9: dropped from the assistant's own history, towards a provider of the same format too, and named."""
-    content = [{"type": "output_text", "text": "a"}, {"type": "weird", "x": 1}]
-    made = responses_request(input=[{"role": "user", "content": "q"}, {"role": "assistant", "content": content}])
-    assert [notice.name for notice in made.notices] == ["weird"]
-    assert [part["type"] for part in sent(made)["input"][1]["content"]] == ["output_text"]
-
-
-# -- what does not reach a provider is named
-
-
-def ignored(client: str, dialect: str, profile: Profile | None = None, **members: Any) -> list[str]:
-    """What the header names of a request with these members."""
-    rig = Rig(error(400), dialect=dialect, profile=profile, reasoning=members.pop("thinks", None))
-    rig.ask(client, stream=False, **members)
-    return [notice.name for notice in rig.books.lines[0].notices]
-
-
-def test_d9_what_another_format_cannot_say_is_named() -> None:
-    """D8, D9, D27: by the names that the client used."""
-    wish: dict[str, Any] = {
-        "top_k": 1,
-        "seed": 2,
-        "stop": ["x"],
-        "logprobs": True,
-        "user": "u",
-        "own": 1,
-        "min_p": None,
-    }
-    assert ignored("chat", "chat", **wish) == []
-    assert ignored("chat", "messages", **wish) == ["seed", "logprobs", "user", "own"]
-    assert ignored("chat", "responses", **wish) == ["top_k", "seed", "stop", "logprobs", "user", "own"]
-    strict = Profile(extra_fields=False, logprobs=False)
-    assert ignored("chat", "chat", strict, **wish) == ["logprobs", "own"]
-
-
-def test_d9_fields_that_are_accepted_and_ignored_are_named() -> None:
-    """S106, S130-S133, F4, D12: each by its own name; what is null was not sent (F2)."""
-    wish: dict[str, Any] = {
-        "store": True,
-        "include": ["x"],
-        "metadata": {"a": 1},
-        "truncation": "auto",
-        "service_tier": None,
-    }
-    assert ignored("responses", "responses", **wish) == ["store", "include", "metadata", "truncation"]
-    wish = {"metadata": {"user_id": "u"}, "service_tier": "auto", "container": "c", "future": 1, "max_tokens": 9}
-    assert ignored("messages", "messages", **wish) == ["service_tier", "container", "future"]
-    assert ignored("messages", "chat", **wish) == ["metadata", "service_tier", "container", "future"]
-    sent_on = Profile(betas=("code-execution-2025-05-22",))
-    assert ignored("messages", "messages", sent_on, **wish) == ["service_tier", "future"]
-    assert ignored("chat", "chat", store=True, metadata={}, service_tier="flex") == [
-        "store",
-        "metadata",
-        "service_tier",
-    ]
-
-
-def test_d9_an_effort_that_a_model_cannot_make_is_named() -> None:
-    """R2: models that do not reason ignore it."""
-    assert ignored("chat", "chat", reasoning_effort="high", thinks=False) == ["reasoning_effort"]
-    assert ignored("chat", "chat", reasoning_effort="high") == []
-    assert ignored("responses", "chat", reasoning={"effort": "low"}, thinks=False) == ["reasoning"]
-
-
-# -- numbers
-
-
-@pytest.mark.parametrize("client", ["chat", "messages", "responses"])
-@pytest.mark.parametrize("number", ["1e999", "-1e999", "9" * 400])
-def test_f2_a_number_that_no_double_holds_is_refused(client: str, number: str) -> None:
-    """It is legal JSON, and infinite to nearly everyone who reads it."""
-    start = (
-        '{"model":"m","input":"hi"'
-        if client == "responses"
-        else '{"model":"m","messages":[{"role":"user","content":"hi"}]'
-    )
-    rig = Rig()
-    got = rig.post(
-        f"/v1/{'chat/completions' if client == 'chat' else client}", f'{start},"temperature":{number}}}'.encode()
-    )
-    assert got.status == 400
-    assert "temperature is not a usable number" in got.json["error"]["message"]
-
-
-def test_whole_objects_are_told_from_beginnings() -> None:
-    whole = [b"{}", b' {\\"a\\": [1]} ', b'{\\"a\\":\\"}\\"}']
-    assert [jsonx.is_object(text) for text in whole] == [True] * 3
-    others = [b"", b"1", b"[]", b'{\\"a\\":', b'{\\"a\\":\\"}', b"{}x"]
-    assert [jsonx.is_object(text) for text in others] == [False] * 6
-
-
-def test_results_only_turns_stay_as_they_are() -> None:
-    """D27: nothing moves where all is in order."""
-    turn = Turn("user", [ResultPart("t", [TextPart(b"r")])])
-    made = request(user(), turn, origin="messages")
-    assert fitted(made, target("responses")).turns[0] == user()
-
-
-def test_an_empty_call_before_another_one_is_held() -> None:
-    """S45: it may still get its arguments."""
-    data = chunk(call(0, "", "f")) + chunk(call(1, "{}", "g")) + chunk(call(0, '{"late":1}')) + chunk({}, "tool_calls")
-    reply = fold(decode_chat(data + DONE))
-    assert [(block.name, block.text) for block in reply.blocks] == [("f", b'{\\"late\\":1}'), ("g", b"{}")]
-
-
 # -- errors
 
 
@@ -399,3 +251,87 @@ def test_e3_a_provider_that_wants_money_is_not_told_to_try_again() -> None:
     """E1, E3: it is our account, and the caller can do nothing about it."""
     got = Rig(error(402, "insufficient credits")).ask("chat")
     assert (got.status, got.json["error"]["code"], got.header["x-should-retry"]) == (502, "upstream_error", "false")
+
+
+# -- what only the provider's own format has words for
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_citations_reach_a_client_of_the_same_format(stream: bool) -> None:
+    """D12, L6: streamed and plain alike; other formats have no words for them."""
+    cited = {"type": "char_location", "cited_text": "x", "document_index": 0}
+    body: dict[str, Any] = {
+        "type": "message",
+        "content": [{"type": "text", "text": "hi", "citations": [cited, cited]}, {"type": "text", "text": "ho"}],
+        "stop_reason": "end_turn",
+    }
+    got = Rig(plain(body), dialect="messages").ask("messages", stream=stream)
+    if stream:
+        deltas = [frame["delta"] for frame in got.data if frame["type"] == "content_block_delta"]
+        assert [delta["citation"] for delta in deltas if delta["type"] == "citations_delta"] == [cited, cited]
+    else:
+        assert got.json["content"] == body["content"]
+    assert b"cited_text" not in Rig(plain(body), dialect="messages").ask("chat", stream=stream).out
+
+
+def test_d8_our_choice_is_found_behind_another_one() -> None:
+    choices = [{"index": at, "delta": {"content": "BA"[1 - at]}, "finish_reason": "stop"} for at in (1, 0)]
+    assert fold(decode_chat(b"data: " + json.dumps({"choices": choices}).encode() + b"\n\n")).blocks[0].text == b"A"
+
+
+@pytest.mark.parametrize("dialect", ["chat", "messages", "responses"])
+def test_d27_a_conversation_of_nothing_is_refused(dialect: str) -> None:
+    """S110, S140: items that are dropped may leave nothing, which no provider takes."""
+    got = Rig(GOOD, dialect=dialect).ask("responses", input=[{"type": "unheard_of"}])
+    assert (got.status, got.json["error"]["param"]) == (400, "input")
+
+
+# -- line ends between tokens
+
+
+@pytest.mark.parametrize("client", ["chat", "messages", "responses"])
+@pytest.mark.parametrize("dialect", ["chat", "messages", "responses"])
+def test_s13_json_written_over_several_lines_stays_one_frame(client: str, dialect: str) -> None:
+    """S12, S13: bodies as people write them for curl, and providers that indent their answers."""
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}}
+    tools: dict[str, Any] = {
+        "chat": {"type": "function", "function": {"name": "f", "parameters": schema}},
+        "messages": {"name": "f", "input_schema": schema},
+        "responses": {"type": "function", "name": "f", "parameters": schema},
+    }
+    said_: dict[str, Any] = {
+        "chat": {
+            "choices": [
+                {
+                    "message": {"content": "hi", "tool_calls": [{"function": {"name": "f", "arguments": {"a": "b"}}}]},
+                    "logprobs": {"content": [{"token": "hi", "logprob": -1}]},
+                    "finish_reason": "tool_calls",
+                }
+            ]
+        },
+        "messages": {
+            "type": "message",
+            "content": [
+                {"type": "text", "text": "hi", "citations": [{"type": "x"}]},
+                {"type": "tool_use", "id": "t", "name": "f", "input": {"a": "b"}},
+                {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"q": "x"}},
+            ],
+            "stop_reason": "tool_use",
+        },
+        "responses": {
+            "status": "completed",
+            "output": [
+                {"type": "message", "content": [{"type": "output_text", "text": "hi"}]},
+                {"type": "function_call", "call_id": "c", "name": "f", "arguments": {"a": "b"}},
+            ],
+        },
+    }
+    talk = {"input": [{"role": "user", "content": "q"}]} if client == "responses" else MINIMAL
+    body = {**talk, "model": "m", "stream": True, "tools": [tools[client]], "metadata": {"user_id": "u"}}
+    answer = json.dumps(said_[dialect], indent=2).replace("\n", "\r\n").encode()
+    rig = Rig(Script([(0, answer), (0, None)], 200, {b"content-type": b"application/json"}), dialect=dialect)
+    got = rig.post(PATHS[client], json.dumps(body, indent=2).encode())
+    lines = got.out.decode().split("\n")
+    assert all(line.startswith(("event: ", "data: ")) for line in lines if line)
+    assert sum(line.startswith("data: ") for line in lines) == got.out.count(b"\n\n")
+    assert "hi" in got.out.decode()

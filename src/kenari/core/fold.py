@@ -12,6 +12,7 @@ from kenari.core.events import (
     Escaped,
     Event,
     Failure,
+    Foreign,
     Meter,
     Open,
     Reason,
@@ -26,7 +27,8 @@ from kenari.core.usage import Usage
 
 
 class Block(msgspec.Struct):
-    """One finished block of an answer; `text` is its text, reasoning or arguments, escaped."""
+    """One finished block of an answer; `text` is its text, reasoning or arguments, escaped. `foreign` are the frames
+    that belong to it and that only their own dialect has words for."""
 
     kind: BlockKind
     text: Escaped = b""
@@ -37,6 +39,7 @@ class Block(msgspec.Struct):
     seals: list[Seal] = []
     logprobs: list[bytes] = []
     raw: bytes = b""
+    foreign: list[Foreign] = []
 
 
 class Reply(msgspec.Struct):
@@ -85,6 +88,9 @@ class Fold:
                 self.usage = event.usage or self.usage
             elif isinstance(event, Seal):
                 self._blocks[event.index].seals.append(event)
+            elif isinstance(event, Foreign):
+                if event.index in self._blocks:
+                    self._blocks[event.index].foreign.append(event)
             elif isinstance(event, Sources):
                 self._found = event
             elif isinstance(event, Stop):
@@ -120,6 +126,7 @@ def unfold(reply: Reply) -> list[Event]:
         events.append(Open(index, block.kind, block.call_id, block.name, block.namespace, block.custom, block.raw))
         if block.text:
             events.append(_delta(index, block))
+        events.extend(Foreign(one.dialect, one.name, one.data, index) for one in block.foreign)
         events.extend(Seal(index, seal.kind, seal.value) for seal in block.seals)
         events.append(Close(index))
     events.append(Meter(reply.usage))

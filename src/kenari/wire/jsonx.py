@@ -174,6 +174,18 @@ def embed(document: bytes | Raw) -> Escaped:
     return escape(bytes(document).decode())
 
 
+def one_line(document: bytes | Raw) -> bytes:
+    """The same JSON without line ends, as frames want it (S13): where there are any, all white space between its tokens
+    goes. Its texts and numbers stay as they are."""
+    data = bytes(document)
+    if b"\n" not in data and b"\r" not in data:
+        return data
+    try:
+        return msgspec.json.format(data, indent=-1)
+    except (msgspec.DecodeError, RecursionError):  # half a pair in a text
+        return data.translate(None, b"\r\n")
+
+
 def replace_lone_surrogates(data: bytes) -> bytes | None:
     """The same JSON with every escaped half of a surrogate pair replaced by U+FFFD; None when there is none."""
     if b"\\u" not in data:

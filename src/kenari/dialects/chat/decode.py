@@ -115,6 +115,8 @@ class ChatDecoder:
         """The events of one chunk; `data` are its bytes, for errors."""
         choices = chunk.choices
         choice = choices[0] if choices else None
+        if choice is not None and choice.index:  # another one may stand in front of ours
+            choice = next((one for one in choices or () if not one.index), choice)
         if len(chunk.error) > NULL or (choice is not None and choice.finish_reason == "error"):
             return self._fail(data)
         events: list[Event] = []
@@ -202,7 +204,7 @@ class ChatDecoder:
         if self._tags is not None and not self._tags.settled:
             self._tagged(self._tags.feed(jsonx.unescape(content)), events)
             return
-        raw = bytes(logprobs) if len(logprobs) > NULL else b""
+        raw = jsonx.one_line(logprobs) if len(logprobs) > NULL else b""
         if raw and self._halves is not None:
             raw = drop_hidden(raw)
         self._say(False, content, events, raw)

@@ -58,24 +58,34 @@ def _fit_parts(turn: Turn, origin: str, target: Target, moved: list[Part], notic
     for index, part in enumerate(turn.parts):
         match part:
             case TextPart():
-                stays = part.text if crossing else True
+                stays = part.text or not (crossing or (origin == "chat" and _is_hollow(part, turn)))
                 billing = crossing and turn.role == "system" and part.text.startswith(_BILLING)  # D21
                 if stays and not billing:
                     parts.append(part)
             case ImagePart() | FilePart() | AudioPart():
                 parts.append(_fit_medium(part, part_path(turn, index, origin), target))
             case ResultPart():
-                parts.append(_fit_result(part, target, moved))
+                parts.append(_fit_result(part, target, moved, notices))
             case OpaquePart():
                 if part.dialect == target.dialect:
                     parts.append(part)
                 else:
-                    notices.append(Notice(part.kind, "only its own format has words for it"))
+                    notices.append(_unsayable(part))
             case _:
                 parts.append(part)
     if len(parts) == len(turn.parts) and all(a is b for a, b in zip(parts, turn.parts, strict=True)):
         return turn
     return msgspec.structs.replace(turn, parts=parts, touched=turn.touched | {"content"})
+
+
+def _is_hollow(part: TextPart, turn: Turn) -> bool:
+    """Whether an empty text is a part of its own beside others, which providers refuse (D27); a message that is nothing
+    but an empty text is its author's."""
+    return part.raw is not None and any(_says(other) for other in turn.parts)
+
+
+def _says(part: Part) -> bool:
+    return not isinstance(part, ReasoningPart) and not (isinstance(part, TextPart) and not part.text)
 
 
 def part_path(turn: Turn, index: int, origin: str) -> str:
@@ -115,7 +125,7 @@ def _fit_medium(part: ImagePart | FilePart | AudioPart, path: str, target: Targe
             raise _cannot(f"{_at(param)}this model takes no audio. send text instead", param)
 
 
-def _fit_result(part: ResultPart, target: Target, moved: list[Part]) -> ResultPart:
+def _fit_result(part: ResultPart, target: Target, moved: list[Part], notices: list[Notice]) -> ResultPart:
     """A tool result whose images the target sees: inside it, in the message behind it, or as a note (D11)."""
     parts: list[Part] = []
     changed = False
@@ -135,8 +145,16 @@ def _fit_result(part: ResultPart, target: Target, moved: list[Part]) -> ResultPa
             parts.append(TextPart(text))
             changed = True
             continue
+        elif isinstance(inner, OpaquePart) and inner.dialect != target.dialect:
+            notices.append(_unsayable(inner))
+            changed = True
+            continue
         parts.append(inner)
     return ResultPart(part.call_id, parts, part.is_error, part.cache) if changed else part
+
+
+def _unsayable(part: OpaquePart) -> Notice:
+    return Notice(part.kind, "only its own format has words for it")
 
 
 def _at(param: str | None) -> str:

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from kenari.core.ids import ENVELOPE_PREFIX
+from kenari.core.ids import ENVELOPE_PREFIX, SealedPiece
 from kenari.core.request import Part, ReasoningPart, Turn
 from kenari.dialects.fit.target import Target
 from kenari.wire import jsonx
@@ -42,13 +42,10 @@ def _own_blocks(part: ReasoningPart, target: Target) -> list[ReasoningPart]:
     if not part.proof.startswith(ENVELOPE_PREFIX):
         own = part.proof and target.raw_signatures and part.kind in ("signature", "redacted")
         return [part] if own else []
-    sealed = target.envelopes.open(part.proof)
-    if sealed is None or sealed.maker != target.maker:
-        return []
     text = jsonx.unescape(part.text)
     blocks: list[ReasoningPart] = []
     position = 0
-    for piece in sealed.pieces:
+    for piece in _opened(part.proof, target):
         words = text[position : position + piece.length]
         position += piece.length
         if piece.kind in ("signature", "redacted"):
@@ -76,15 +73,20 @@ def _own_items(part: ReasoningPart, target: Target) -> list[ReasoningPart]:
 
 def _encrypted(proof: str, target: Target) -> list[tuple[int, str]]:
     """The encrypted contents of this maker in an envelope, each with the number of characters that it covers: those of
-    pieces without one before it included. Nothing for what is no envelope, or was made elsewhere."""
-    sealed = target.envelopes.open(proof) if proof.startswith(ENVELOPE_PREFIX) else None
-    if sealed is None or sealed.maker != target.maker:
-        return []
+    pieces without one before it included."""
     found: list[tuple[int, str]] = []
     length = 0
-    for piece in sealed.pieces:
+    for piece in _opened(proof, target):
         length += piece.length
         if piece.kind == "encrypted":
             found.append((length, piece.value))
             length = 0
     return found
+
+
+def _opened(proof: str, target: Target) -> list[SealedPiece]:
+    """What is in an envelope of this maker; nothing for what is no envelope, or was made elsewhere."""
+    sealed = target.envelopes.open(proof) if proof.startswith(ENVELOPE_PREFIX) else None
+    if sealed is None or sealed.maker != target.maker:
+        return []
+    return sealed.pieces

@@ -48,7 +48,7 @@ def fit(request: Request, target: Target, seal_key: Callable[[str], str] | None 
     if request.origin != "messages" and target.takes_breakpoints():
         turns = list(turns)
         add_breakpoints(tools, turns, request, target)
-    if target.dialect == "messages" and all(turn.role == "system" for turn in turns):
+    if not turns or (target.dialect == "messages" and all(turn.role == "system" for turn in turns)):
         where = "input" if request.origin == "responses" else "messages"
         raise bad_request("the conversation holds no message of a user or an assistant. add one", where)
     fitted = msgspec.structs.replace(

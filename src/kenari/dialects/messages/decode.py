@@ -204,6 +204,7 @@ class MessagesDecoder:
             self._open_block(told, events, self._identity(wire.word(block.id)), wire.word(block.name))
         elif kind == "text":
             self._say(told, wire.piece(block.text), events)
+            self._cite(told, block.citations, events)
         elif kind == "reasoning":
             self._say(told, wire.piece(block.thinking), events)
 
@@ -228,6 +229,14 @@ class MessagesDecoder:
         if block.index < 0:
             self._open_block(block, events)
         events.append(Text(block.index, text) if block.kind == "text" else Reason(block.index, text))
+
+    def _cite(self, block: _Block, citations: Raw, events: list[Event]) -> None:
+        """The citations of a whole text block, as the deltas that a stream would bring."""
+        if block.index < 0 or jsonx.kind(citations) != "array":
+            return
+        for citation in jsonx.elements(citations):
+            delta = jsonx.encode({"type": "citations_delta", "citation": Raw(jsonx.one_line(bytes(citation)))})
+            events.append(Foreign(NAME, "citations_delta", delta, block.index))
 
     def _grow(self, data: bytes) -> list[Event]:
         told, split = read_frame(wire.BLOCK_DELTA, data)
@@ -289,7 +298,7 @@ class MessagesDecoder:
         if block.kind == "call":
             if not block.said:
                 given = bytes(block.block.input)
-                whole = jsonx.embed(one_line(given)) if given[:1] == b"{" else b"{}"
+                whole = jsonx.embed(jsonx.one_line(given)) if given[:1] == b"{" else b"{}"
                 events.append(Args(block.index, whole))
         elif block.kind == "reasoning":
             self._close_thought(block, events)
@@ -387,19 +396,14 @@ def decode_reply(body: bytes, profile: Profile, answer_id: str) -> list[Event]:
     return MessagesDecoder(answer_id).take(message)
 
 
-def one_line(raw: bytes) -> bytes:
-    """JSON without raw line ends, as frames want it (S13)."""
-    return raw if b"\n" not in raw and b"\r" not in raw else jsonx.encode(jsonx.value(raw))
-
-
 def _member(data: bytes, name: str) -> bytes:
     raw: Raw | None = jsonx.members(data).get(name)
-    return one_line(bytes(raw)) if raw is not None else b"{}"
+    return jsonx.one_line(bytes(raw)) if raw is not None else b"{}"
 
 
 def _with_input(raw: bytes, pieces: Escaped) -> bytes:
     """A foreign block with the input that came in pieces; as it opened where those are no JSON."""
-    raw = one_line(raw)
+    raw = jsonx.one_line(raw)
     if not pieces:
         return raw
     try:

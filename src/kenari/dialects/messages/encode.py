@@ -326,7 +326,7 @@ def encode_reply(reply: Reply, answer: Answer) -> bytes:
 def _block(block: Block, answer: Answer) -> Any:
     match block.kind:
         case "text" | "refusal":
-            return {"type": "text", "text": jsonx.quoted_raw(block.text)} if block.text else None
+            return _text_block(block) if block.text else None
         case "reasoning":
             return thinking_block(block.text, block.seals, answer) if block.text or block.seals else None
         case "call":
@@ -334,6 +334,14 @@ def _block(block: Block, answer: Answer) -> Any:
             return {"type": "tool_use", "id": block.call_id, "name": block.name, "input": given}
         case "opaque":
             return Raw(block.raw) if _foreign(block.raw)[0] is not None else None
+
+
+def _text_block(block: Block) -> dict[str, Any]:
+    """A text with the citations that its provider gave."""
+    out: dict[str, Any] = {"type": "text", "text": jsonx.quoted_raw(block.text)}
+    deltas = (jsonx.members(one.data) for one in block.foreign if one.name == "citations_delta" and one.dialect == NAME)
+    cited = [delta["citation"] for delta in deltas if "citation" in delta]
+    return out | {"citations": cited} if cited else out
 
 
 def _foreign(raw: bytes) -> tuple[bytes | None, bytes]:

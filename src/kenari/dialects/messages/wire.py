@@ -57,6 +57,7 @@ class Block(msgspec.Struct, frozen=True):
 
     type: str = ""
     text: Raw = _ABSENT
+    citations: Raw = _ABSENT
     thinking: Raw = _ABSENT
     signature: Raw = _ABSENT
     data: Raw = _ABSENT

@@ -20,7 +20,7 @@ class Resource:
         self._now = answer.now
         self._head = jsonx.encode({"id": self.id, "object": "response", "created_at": answer.created})[:-1]
         self._model = jsonx.encode(answer.model)
-        self._rest = jsonx.encode(_fixed(answer.request))[1:]
+        self._rest = jsonx.one_line(jsonx.encode(_fixed(answer.request)))[1:]  # schemas are as their author wrote them
 
     def write(
         self,
