@@ -1,11 +1,15 @@
 """The load for the measurements: a raw uvloop client that counts answers and events. Bounded in count and in time."""
 
 import asyncio
+import itertools
 import re
 import time
 from collections.abc import Callable
 from typing import cast
 
+MARK = b"@@@@@@@@"
+"""Stands in a body where a number comes that no other request has: the same body again and again would be a loop (D25)."""
+_numbers = itertools.count()
 _LENGTH = re.compile(rb"content-length: *(\d+)", re.I)
 
 
@@ -22,6 +26,8 @@ class Client(asyncio.Protocol):
         self.request, self.again = request, again
         self.transport: asyncio.Transport | None = None
         self.answers = self.events = self.bad = 0
+        self.marked = MARK in request
+        self.sent: list[float] = []
         self.first: list[float] = []
         self.latencies: list[float] = []
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -38,8 +44,10 @@ class Client(asyncio.Protocol):
         """Send the request."""
         assert self.transport
         self.state, self.tail = "head", b""
+        request = self.request.replace(MARK, b"%08d" % next(_numbers)) if self.marked else self.request
         self.sent_at = time.perf_counter()
-        self.transport.write(self.request)
+        self.sent.append(self.sent_at)
+        self.transport.write(request)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.done.done():

@@ -2,6 +2,7 @@
 
 The model's name says what it does: `plain` (one JSON answer, or a short stream), `burst` (200 events at once), `paced` (one event each 20 ms),
 `silent` (a head, one event, then nothing), `first5` (first event after 5 ms), `flood` (events as fast as the reader takes them, 64 MB).
+`GET /arrived` tells when requests came since it was asked last (`time.perf_counter`, one clock for all processes of a Linux machine).
 `GET /closed` tells how many calls were broken off by the peer and when (monotonic seconds), one per line.
 
     python bench/provider.py PORT
@@ -51,6 +52,7 @@ def chunked(data: bytes) -> bytes:
 BURST = SSE_HEAD + chunked(ROLE) + b"".join(chunked(CHUNK) for _ in range(BURST_EVENTS)) + chunked(END) + b"0\r\n\r\n"
 BURST_ONE = SSE_HEAD + chunked(ROLE + CHUNK * BURST_EVENTS + END) + b"0\r\n\r\n"
 closed: list[float] = []
+arrived: list[float] = []
 
 
 class Provider(asyncio.Protocol):
@@ -98,6 +100,12 @@ class Provider(asyncio.Protocol):
             body = "\n".join(map(repr, closed)).encode()
             self.transport.write(JSON_HEAD % len(body) + body)
             return
+        if request.startswith(b"GET /arrived"):
+            body = "\n".join(map(repr, arrived)).encode()
+            arrived.clear()
+            self.transport.write(JSON_HEAD % len(body) + body)
+            return
+        arrived.append(time.perf_counter())
         found = _MODEL.search(request, head)
         model = found.group(1) if found else b"plain"
         if b'"stream":true' not in request and b'"stream": true' not in request:

@@ -27,11 +27,12 @@ from typing import Any
 
 import psutil
 import uvloop
-from load import closed_loop, connect, one_each, request_bytes
+from load import MARK, closed_loop, connect, one_each, request_bytes
 from provider import BURST_EVENTS, PACED_EVENTS
 
 HERE = Path(__file__).resolve().parent
 KEY = "kn-bench"
+TOKEN = "the management token of the measurement"
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
 GATEWAY_CORE, LOAD_CORE = 0, 1
 
@@ -65,6 +66,7 @@ class Process:
             start_new_session=True,
         )
         self.seen: dict[int, float] = {}
+        self.admin = 0
 
     def family(self) -> list[psutil.Process]:
         """The process and its children."""
@@ -119,8 +121,27 @@ def start_kenari(folder: Path, provider: int, name: str = "kenari", store: str =
         + models
     )
     kenari = str(Path(sys.executable).with_name("kenari"))
-    env = {"KENARI_BOOTSTRAP_KEY": KEY, "KENARI_SECRET": "a secret of the measurement"}
-    return Process(name, [kenari, "serve", "--config", str(folder / f"{name}.toml")], port, env)
+    env = {"KENARI_BOOTSTRAP_KEY": KEY, "KENARI_SECRET": "a secret of the measurement", "KENARI_ADMIN_TOKEN": TOKEN}
+    process = Process(name, [kenari, "serve", "--config", str(folder / f"{name}.toml")], port, env)
+    process.admin = admin
+    return process
+
+
+def prepaid(gateway: Process) -> str:
+    """The secret of a key with a balance."""
+
+    def manage(path: str, words: dict[str, Any]) -> Any:
+        headers = {"authorization": f"Bearer {TOKEN}", "content-type": "application/json"}
+        url = f"http://127.0.0.1:{gateway.admin}/admin/v1{path}"
+        with urllib.request.urlopen(
+            urllib.request.Request(url, json.dumps(words).encode(), headers), timeout=5
+        ) as answer:
+            return json.loads(answer.read())
+
+    account = manage("/accounts", {"name": "bench", "credit": "1000000"})["id"]
+    return manage("/keys", {"account": account, "name": "bench", "budget": {"amount": "900000", "window": "month"}})[
+        "secret"
+    ]
 
 
 def start_nginx(folder: Path, provider: int) -> Process:
@@ -256,6 +277,30 @@ class Bench:
             clients = await closed_loop(gateway.port, first, 1, self.seconds)
             self.note("billing, time to first content, ms", gateway.name, statistics.median(clients[0].first) * 1000)
 
+    async def reach(self) -> None:
+        """How long a request takes from its client to the provider, without a store and with SQLite, by a prepaid key, in
+        short turns of both: median and 95th percentile, milliseconds."""
+        words = json.loads(body(CHAT, "plain", False)) | {"user": MARK.decode()}
+        times: dict[str, list[float]] = {}
+        keys = {gateway.name: prepaid(gateway) for gateway in self.billing if gateway.name == "billed"}
+        await asyncio.sleep(2.5)  # until the key is known
+        for _ in range(self.rounds * 8):
+            for gateway in self.billing:
+                key = keys.get(gateway.name, KEY)
+                self.lines("/arrived")
+                clients = await closed_loop(
+                    gateway.port, request_bytes(CHAT, json.dumps(words).encode(), key), 1, self.seconds / 8
+                )
+                if clients[0].bad:
+                    print(f"  reach: {gateway.name} had {clients[0].bad} bad", file=sys.stderr)
+                came = self.lines("/arrived")
+                found = [there - sent for sent, there in zip(clients[0].sent, came, strict=False)]
+                times.setdefault(gateway.name, []).extend(found[2:])  # the first ones open connections
+        for name, found in times.items():
+            found.sort()
+            self.note("billing, to the provider, p50 ms", name, found[len(found) // 2] * 1000)
+            self.note("billing, to the provider, p95 ms", name, found[len(found) * 19 // 20] * 1000)
+
     async def silent(self) -> None:
         """1,000 open streams that say nothing: kB and idle CPU per mille."""
         request = request_bytes(CHAT, body(CHAT, "silent", True), KEY)
@@ -312,7 +357,11 @@ class Bench:
 
     def closed(self) -> list[float]:
         """When calls were broken off, as the provider saw it."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.provider}/closed", timeout=5) as answer:
+        return self.lines("/closed")
+
+    def lines(self, path: str) -> list[float]:
+        """Times that the provider tells."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.provider}{path}", timeout=5) as answer:
             return [float(line) for line in answer.read().split()]
 
     def interleaved(self) -> list[Process]:
@@ -352,7 +401,7 @@ class Bench:
         return out
 
 
-WORKLOADS = ("plain", "large", "burst", "paced", "first", "billed", "silent", "leaving", "slow_reader")
+WORKLOADS = ("plain", "large", "burst", "paced", "first", "billed", "reach", "silent", "leaving", "slow_reader")
 
 
 def main() -> None:
@@ -388,7 +437,7 @@ def main() -> None:
                 except (SystemExit, FileNotFoundError) as error:
                     print(f"left out: {error}", file=sys.stderr)
             bench = Bench(gateways, port, options.seconds, options.rounds)
-            if "billed" in options.only.split(","):
+            if {"billed", "reach"} & set(options.only.split(",")):
                 for kind, store in (("unbilled", "none:"), ("billed", f"sqlite:///{folder}/kenari.db")):
                     bench.billing.append(start_kenari(folder, port, kind, store))
                     started.append(bench.billing[-1])

@@ -182,7 +182,7 @@ class Server:
         }
         self._counter = Vocabularies() if Vocabularies.there() else None
         clock = asyncio.get_running_loop().time
-        self._repeats = Repeats(clock)
+        self._repeats = Repeats(clock, kept.answers)
         self._pins = ValkeyPins(config.limits_url, clock) if config.limits_url.startswith("valkey:") else None
         pins_key = derive_key(kept.derived.cache, "pins")
         chance = random.Random(secrets.randbits(128))

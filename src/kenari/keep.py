@@ -2,6 +2,7 @@
 together from the configuration."""
 
 import asyncio
+import importlib
 import secrets
 import socket
 import sys
@@ -9,7 +10,7 @@ import time
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -18,23 +19,29 @@ from kenari.config import Config
 from kenari.core.currency import currency_digits
 from kenari.core.ids import derive_key
 from kenari.core.own_keys import NoOwnKeys, OwnKeyBook, OwnKeys
-from kenari.core.ports import Books, Keys, Limits, Records
+from kenari.core.ports import Answers, Books, Keys, Limits, Records
+from kenari.keeper.answers import Keeping, NodeAnswers
 from kenari.keeper.books import LogBooks
 from kenari.keeper.caller_records import CallerRecords
 from kenari.keeper.key_refresh import KeyRefresh
 from kenari.keeper.ledger_books import BooksSettings, StoreBooks
+from kenari.keeper.mail import Mail, channel_of
 from kenari.keeper.metrics import Metrics
 from kenari.keeper.own_keys import StoredOwnKeys, master_keys
 from kenari.keeper.secrets import first_key, root_secret, store_folder
 from kenari.keeper.session import NodeBooks
 from kenari.keeper.spool import Spool
 from kenari.keys.bootstrap import OPERATOR, BootstrapKeys
+from kenari.keys.box import Box
 from kenari.keys.place import limits_at
 from kenari.keys.stored import StoredKeys
 from kenari.keys.vault import Vault
 from kenari.ledger.chain import Seals
 from kenari.providers.base import VERSION
 from kenari.store.store import Store, StoreSettings
+
+if TYPE_CHECKING:
+    from kenari.store.notices import Notices
 
 SPOOL_FILE = "kenari.spool"
 
@@ -60,6 +67,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     keys: Keys
     records: Records | None
     derived: Derived
+    answers: Answers
     own: OwnKeys = NoOwnKeys()
     own_book: OwnKeyBook | None = None
     """Where callers bring their own provider keys; None where they cannot."""
@@ -115,6 +123,8 @@ class Keep:
         self.records = (
             None if self.store is None else CallerRecords(self.store, config.currency, currency_digits(config.currency))
         )
+        self.answers = NodeAnswers(node_name(config), self.store, make_keeping(config, root))
+        self._post = make_post(config, self.store, self.answers)
         self.own = make_own_keys(config, self.store, self.derived.byok)
         """Callers' own provider keys; None where they may bring none."""
         self.kept = Kept(
@@ -123,6 +133,7 @@ class Keep:
             keys=self.keys,
             records=self.records,
             derived=self.derived,
+            answers=self.answers,
             own=self.own or NoOwnKeys(),
             own_book=self.own,
         )
@@ -157,10 +168,14 @@ class Keep:
         if self.own is not None:
             await self.own.start(self._own_keys_changed)
         await self.limits.start()
+        if self._post is not None:
+            self._post.start()
 
     async def close(self) -> None:
         """Write what is left and part from the store. Nothing may be served any more."""
         self.admin.close()
+        if self._post is not None:
+            await self._post.close()
         if self.own is not None:
             self.own.close()
         if self._refresh is not None:
@@ -236,6 +251,41 @@ def make_books(config: Config, store: Store, log: LogBooks, folder: Path) -> Sto
     )
     spool = Spool(folder / SPOOL_FILE, sync=config.store_sync == "full")
     return StoreBooks(store, log, spool, settings, time.time)
+
+
+def make_keeping(config: Config, root: bytes) -> Keeping | None:
+    """How answers are kept; None where they are not. Raises OSError when the library for it is missing."""
+    if config.keep_answers is None:
+        return None
+    return Keeping(config.keep_answers, Box(derive_key(root, "answers")), secrets.token_bytes)
+
+
+class Post:
+    """The mail of a node that shares a PostgreSQL server with others, and its ear."""
+
+    def __init__(self, config: Config, store: Store, answers: NodeAnswers) -> None:
+        # the extra is there: the store could not have been made without it
+        notices = importlib.import_module("kenari.store.notices")
+        node = node_name(config)
+        self._mail = answers.mail = Mail(node, secrets.token_bytes(8), store.notify, answers.lend)
+        self._ear: Notices = notices.Notices(str(config.store_url), channel_of(node), self._mail.hear)
+
+    def start(self) -> None:
+        """Begin to listen."""
+        self._ear.start()
+        self._mail.start()
+
+    async def close(self) -> None:
+        """Break off what is under way."""
+        await self._mail.close()
+        await self._ear.close()
+
+
+def make_post(config: Config, store: Store | None, answers: NodeAnswers) -> Post | None:
+    """The node's mail; None where no other node can share its store."""
+    if store is None or not config.store_url.startswith("postgresql:"):
+        return None
+    return Post(config, store, answers)
 
 
 def own_masters(config: Config, root: bytes) -> tuple[bytes, ...]:

@@ -112,6 +112,7 @@ class WorkersNode:
             records=keep.records,
             callers=UnpackedCallers(),
             own_book=keep.own,
+            answers=keep.answers,
         )
         self._address = SharedAddress(config.server.listen)
         self._reload = Reload(config, read, self._use)
@@ -203,6 +204,7 @@ class WorkersNode:
             self._keep.records is not None,
             derived.byok,
             self._own_keys(),
+            self._keep.answers.keeps,
         )
 
     async def _use(self, config: Config) -> None:

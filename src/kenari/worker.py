@@ -18,7 +18,7 @@ from kenari.keep import Derived, Kept
 from kenari.keeper.books import LogBooks
 from kenari.keeper.callers import PackedCallers, sealed_of, secrets_of
 from kenari.keeper.own_keys import SealedOwnKeys
-from kenari.keeper.remote import Link, RemoteBooks, RemoteLimits, RemoteOwnKeys, RemoteRecords
+from kenari.keeper.remote import Link, RemoteAnswers, RemoteBooks, RemoteLimits, RemoteOwnKeys, RemoteRecords
 from kenari.keeper.words import Applied, Configure, Drain, End, KeySet, Leaving, OwnKeySet, Push, Ready, Setup
 from kenari.keys.bootstrap import OPERATOR, BootstrapKeys
 from kenari.keys.stored import StoredKeys
@@ -88,6 +88,7 @@ class Worker:
             keys=self._keys,
             records=RemoteRecords(self.link, callers) if setup.stored else None,
             derived=Derived(envelopes=setup.envelopes, cache=setup.cache, hmac=setup.hmac, byok=setup.byok),
+            answers=RemoteAnswers(self.link, setup.keeps),
             own=self._own or NoOwnKeys(),
             own_book=None if self._own is None else RemoteOwnKeys(self.link),
         )

@@ -83,9 +83,8 @@ def test_any_order_of_one_batch_adds_up(store_url: str) -> None:
                 asked.append(store.extend(hold, UNIT, 0))  # type: ignore[arg-type]
                 outcomes = await asyncio.gather(*asked, return_exceptions=True)
                 assert refused(outcomes[-1], "upstream_unavailable")
-                account = await store.account(caller.account)
-                assert account.reserved == 0
-            assert account.balance == 100 * UNIT - 3 * UNIT
+                assert (await store.account(caller.account)).reserved == 0
+            assert (await store.account(caller.account)).balance == 100 * UNIT - 3 * UNIT
         assert differences(store_url) == []
 
     asyncio.run(run())

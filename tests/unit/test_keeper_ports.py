@@ -22,6 +22,7 @@ from kenari.core.price import Price
 from kenari.core.request import Notice
 from kenari.core.usage import Usage
 from kenari.keeper import remote
+from kenari.keeper.answers import NodeAnswers
 from kenari.keeper.callers import (
     PackedCallers,
     UnpackedCallers,
@@ -218,6 +219,7 @@ class Pair:
             records=FakeRecords(),
             callers=UnpackedCallers(),
             own_book=self.stored,
+            answers=NodeAnswers("node", None),
         )
         self.session = Session("worker-1", shared, self.keeper.say, self.reports.append)
         callers = PackedCallers()
@@ -481,7 +483,7 @@ def test_what_is_secret_is_in_no_repr_of_a_word() -> None:
 def test_a_worker_that_dies_leaves_nothing_open() -> None:
     async def main(pair: Pair) -> None:
         for number in (1, 2):
-            await pair.remote.reserve(msgspec.structs.replace(RESERVATION, id=f"r{number}"))
+            await pair.remote.reserve(msgspec.structs.replace(RESERVATION, id=f"r{number}", repeat=None))
         await pair.remote_limits.admit(CALLER, "r1", 12, b"")
         pair.remote.note(Hold("r1", CALLER), 5)
         pair.remote.note(Hold("r2", CALLER), 5000)

@@ -56,7 +56,7 @@ def test_f8_where_no_further_call_is_covered_the_answer_ends_as_cut_by_length(
     monkeypatch.setitem(USAGE, "completion_tokens", 100)
     made = rig(calling(call("datetime", "{}"), text="Let me see."), saying("never"))
     books = paying(made, balance=450)
-    cap = {"max_output_tokens" if client == "responses" else "max_tokens": 100}
+    cap: dict[str, Any] = {"max_output_tokens" if client == "responses" else "max_tokens": 100}
     got = made.ask(client, stream=stream, tools=CLOCK, **cap)
     assert got.status == 200, got.out
     assert len(made.upstream.requests) == 1
@@ -144,7 +144,7 @@ def test_a_client_that_leaves_while_more_is_set_aside_calls_no_provider() -> Non
     made.ask("chat", stream=True, tools=CLOCK, max_tokens=1000, act=lambda exchange: exchange.leave())
     assert len(made.upstream.requests) == 1
     assert (books.lines[0].ending, books.lines[0].charge) == ("client_closed", 15)
-    assert (books.open, books.reserved) == (0, 0)
+    assert books.reserved == 0
 
 
 def test_a_request_of_the_operator_asks_nobody() -> None:

@@ -13,7 +13,7 @@ import msgspec
 
 from kenari.catalog.models import Kind, Modality, Model, Policy, Route, TargetRef
 from kenari.config.builtin import SCRIPTED, builtin_config
-from kenari.config.money import amount, node, read_price, retention, time_zone
+from kenari.config.money import amount, keep_answers, node, read_price, retention, time_zone
 from kenari.config.notes import notes_on
 from kenari.config.settings import ByokSettings, Config, ServerSettings
 from kenari.config.table import LARGEST, Faults, Secret, Table, dotted, nearest
@@ -73,6 +73,7 @@ def parse_config(values: Mapping[str, Any], env: Mapping[str, str], source: str)
     store = top.child("store")
     limits = top.child("limits")
     billing = top.child("billing")
+    idempotency = top.child("idempotency")
     outside = read_outside(top)
     store_url = store.text("url", "sqlite:///kenari.db")
     if not store_url.startswith(("sqlite:///", "postgresql://")) and store_url != "none:":
@@ -103,13 +104,14 @@ def parse_config(values: Mapping[str, Any], env: Mapping[str, str], source: str)
         retention=retention(store),
         offline_allowance=amount(billing, "offline_allowance"),
         time_zone=time_zone(billing),
+        keep_answers=keep_answers(idempotency, store_url),
         providers=providers,
         models=models,
         routes=routes,
         outside=outside,
         source=source,
     )
-    for table in (store, limits, billing, top):
+    for table in (store, limits, billing, idempotency, top):
         table.close()
     return _with_env(config, env, faults)
 

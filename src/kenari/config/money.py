@@ -7,7 +7,8 @@ from kenari.config.table import Table
 from kenari.core.price import parse_amount
 from kenari.core.windows import zone_of
 
-MONTH = 32 * 24 * 3600.0
+DAY = 24 * 3600.0
+MONTH = 32 * DAY
 """Seconds: no window of a budget but the total is longer."""
 _NODE = re.compile(r"[A-Za-z0-9._:\[\]-]{1,64}")
 
@@ -49,6 +50,18 @@ def retention(store: Table) -> float | None:
     seconds = store.seconds("retention", MONTH)
     if seconds < MONTH:
         store.fault("retention", 'must be at least "768h" (32 days): budgets of a month are summed from bill lines')
+    return seconds
+
+
+def keep_answers(idempotency: Table, store_url: str) -> float | None:
+    """How long answers are kept to be sent again; "" is not at all (S104). An Idempotency-Key is remembered for a day."""
+    if idempotency.take("keep") in (None, ""):
+        return None
+    seconds = idempotency.seconds("keep", DAY)
+    if not 0 < seconds <= DAY:
+        idempotency.fault("keep", 'must be at most "24h": keys are remembered no longer')
+    if store_url == "none:":
+        idempotency.fault("keep", "needs a store to keep answers in")
     return seconds
 
 

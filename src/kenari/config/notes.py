@@ -52,6 +52,8 @@ def _on_store(config: Config) -> list[str]:
         notes.append("store.url: the client of a PostgreSQL server is not installed: pip install 'kenari[postgres]'")
     if config.byok.providers and _lacks("cryptography"):
         notes.append("byok.providers: what encrypts the keys is not installed: pip install 'kenari[byok]'")
+    if config.keep_answers is not None and _lacks("cryptography"):
+        notes.append("idempotency.keep: what encrypts the answers is not installed: pip install 'kenari[byok]'")
     if lacks_client(config.limits_url):
         notes.append("limits.url: the client of a valkey server is not installed: pip install 'kenari[valkey]'")
     if config.server.admin_listen and not is_loopback(config.server.admin_listen):

@@ -28,6 +28,7 @@ _SHOWN = {
     "limits_url": "limits.url",
     "currency": "billing.currency",
     "enforce": "billing.enforce",
+    "keep_answers": "idempotency.keep",
     "bootstrap_key": "KENARI_BOOTSTRAP_KEY",
     "admin_token": "KENARI_ADMIN_TOKEN",
     "secret": "KENARI_SECRET",

@@ -64,6 +64,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     offline_allowance: int = 0
     """1e-9 currency units for each account and outage of the store."""
     time_zone: str = "UTC"
+    keep_answers: float | None = None
+    """Seconds that answers of requests with an Idempotency-Key are kept, to be sent again; None for not at all."""
     providers: dict[str, Provider] = {}
     models: dict[str, Model] = {}
     routes: dict[str, Route] = {}

@@ -29,6 +29,8 @@ def show_config(config: Config) -> str:
     lines += ["", "[billing]", f"currency = {_value(config.currency)}", f"enforce = {_value(config.enforce)}"]
     allowance = format_amount(config.offline_allowance, 0)
     lines += [f"offline_allowance = {_value(allowance)}", f"time_zone = {_value(config.time_zone)}"]
+    kept = '""' if config.keep_answers is None else _duration(config.keep_answers)
+    lines += ["", "[idempotency]", f"keep = {kept}"]
     byok = config.byok
     lines += ["", "[byok]", f"providers = {_value(byok.providers)}", f"fee = {_value(format_amount(byok.fee, 0))}"]
     lines += [f"secret = {_value(MASK)}"] if byok.secret else []

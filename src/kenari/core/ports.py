@@ -1,6 +1,6 @@
 """What the gateway needs from outside, and the records that cross. Rooms of floor 3 and 5 implement these."""
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Literal, Protocol, TypeAlias
 
 import msgspec
@@ -261,6 +261,71 @@ class Incoming(Protocol):
 
     def resume(self) -> None:
         """Read on."""
+        ...
+
+
+class Outlet(Protocol):
+    """Where an answer can go: a client's exchange, or somebody who passes it on to one in another process."""
+
+    watcher: Watcher | None
+
+    @property
+    def gone(self) -> bool:
+        """Nobody is there any more."""
+        ...
+
+    def answer(self, status: int, headers: bytes, body: bytes) -> None:
+        """The whole answer at once."""
+        ...
+
+    def begin(self, status: int, headers: bytes) -> None:
+        """The head of a streamed answer."""
+        ...
+
+    def write(self, data: bytes) -> None:
+        """The next bytes of a streamed answer."""
+        ...
+
+    def end(self) -> None:
+        """The end of a streamed answer."""
+        ...
+
+    def abort(self) -> None:
+        """The answer breaks off."""
+        ...
+
+
+class Whole(msgspec.Struct, frozen=True):
+    """An answer that has ended, as it was sent. `stream` says that it was a streamed one."""
+
+    status: int
+    headers: bytes
+    body: bytes
+    stream: bool
+
+
+Share: TypeAlias = Callable[[str, Repeat, Outlet], Awaitable[bool]]
+"""(account, repeat, outlet): let the outlet have the answer of a request in flight; False where there is none to be had."""
+
+
+class Answers(Protocol):
+    """Answers of requests with an Idempotency-Key beyond one process (F14)."""
+
+    local: Share | None
+    """How other processes get an answer that this one is making; set by whoever makes them."""
+
+    @property
+    def keeps(self) -> bool:
+        """The operator keeps answers for a time, so that a request which comes again afterwards gets the same."""
+        ...
+
+    def attach(self, account: str, repeat: Repeat, outlet: Outlet) -> Awaitable[bool]:
+        """Answer a request that was made before: with what another process is making, from its beginning, or with what was
+        kept. True once an answer is under way, which goes to the outlet from then on; False when there is none."""
+        ...
+
+    def keep(self, account: str, request_id: str, whole: Whole) -> None:
+        """Keep an answer for a time, sealed; never waits. To be called before the request is settled."""
         ...
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from kenari.core.errors import KenariError
-from kenari.core.ports import Exchange, Line, Repeat, Watcher
+from kenari.core.ports import Answers, Exchange, Line, Outlet, Repeat, Watcher, Whole
 from kenari.core.request import Notice
 
 MAX_SENT = 4 * 1024 * 1024
@@ -31,11 +31,14 @@ class _Past(msgspec.Struct, frozen=True):
 class Repeats:
     """The requests with an Idempotency-Key of this process: those in flight, and which ones have ended.
 
-    `now` is a clock in seconds. Over processes and restarts the store's own row of each key is what makes it exact.
+    `now` is a clock in seconds. Over processes and restarts the store's own row of each key is what makes it exact;
+    `answers` are those of other processes, and those that are kept.
     """
 
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
+    def __init__(self, now: Callable[[], float], answers: Answers | None = None) -> None:
+        self._now, self._answers = now, answers
+        if answers is not None:
+            answers.local = self.share
         self._flying: dict[bytes, Shared] = {}
         self._past: OrderedDict[bytes, _Past] = OrderedDict()
 
@@ -47,8 +50,41 @@ class Repeats:
         shared = self._find(name, body)
         if shared is not None:
             return Claim(self, name, shared, late=True)
-        shared = self._flying[name] = Shared(exchange, body)
+        shared = self._flying[name] = Shared(exchange, body, self.keeps)
         return Claim(self, name, shared, late=False)
+
+    @property
+    def keeps(self) -> bool:
+        """Answers are kept for a time; then the store alone knows which requests have ended."""
+        return self._answers is not None and self._answers.keeps
+
+    async def share(self, account: str, repeat: Repeat, outlet: Outlet) -> bool:
+        """Let a client of another process have the answer of a request that is in flight here."""
+        shared = self._flying.get(repeat.key)
+        if shared is None or shared.body_digest != repeat.body or not shared.open:
+            return False
+        shared.join(outlet)
+        return True
+
+    async def elsewhere(self, claim: "Claim", account: str, line: Line, error: KenariError) -> bool:
+        """Whether a request that was refused gets the answer of an earlier one with its key: of another process, or kept.
+        Returns at that answer's end; the line says so, and bills nothing."""
+        if self._answers is None or error.code not in ("idempotency_conflict", "rate_limited"):
+            return False
+        shared = claim.shared
+        if not await self._answers.attach(account, claim.repeat, shared):
+            return False
+        await shared.ended()
+        line.ending, line.status = "client_closed" if shared.gone else "done", shared.status
+        line.notices = [*line.notices, Notice("idempotency-key", "answered by an earlier request")]
+        self._flying.pop(claim.name, None)  # it was not made here: what becomes of its key is not known here
+        return True
+
+    def keep(self, claim: "Claim", account: str) -> None:
+        """Keep an answer that is complete, where the operator wants that."""
+        whole = claim.shared.whole
+        if self._answers is not None and self.keeps and whole is not None:
+            self._answers.keep(account, claim.shared.id, whole)
 
     def _find(self, name: bytes, body: bytes) -> "Shared | None":
         shared = self._flying.get(name)
@@ -69,7 +105,7 @@ class Repeats:
         if shared is None:
             return
         shared.finish()
-        if not again:
+        if not again and not self.keeps:
             self._past[name] = _Past(shared.body_digest, shared.id, self._now() + REMEMBERED_SECONDS)
             if len(self._past) > REMEMBERED:
                 self._past.popitem(last=False)
@@ -134,7 +170,10 @@ class Shared:
     The answer is under way as long as one of them is there; it goes as fast as the slowest of them reads.
     """
 
-    def __init__(self, first: Exchange, body_digest: bytes) -> None:
+    def __init__(self, first: Exchange, body_digest: bytes, keep: bool = False) -> None:
+        self.whole: Whole | None = None
+        """The answer when it is complete, for one that is to be kept."""
+        self._keep = keep
         self.body_digest = body_digest
         self.id, self.method, self.path, self.query = first.id, first.method, first.path, first.query
         self.headers, self.body, self.peer = first.headers, first.body, first.peer
@@ -142,7 +181,7 @@ class Shared:
         self.watcher: Watcher | None = None
         self.status = 0
         self._first = first
-        self._clients = [first]
+        self._clients: list[Outlet] = [first]
         self._head = b""
         self._sent: list[bytes] | None = []
         self._size = 0
@@ -170,17 +209,27 @@ class Shared:
         return self._sent is not None and not self._ended.done()
 
     async def attach(self, client: Exchange) -> None:
-        """Answer this client too: what was sent so far at once, then what comes. Returns at the answer's end."""
+        """Answer this client too. Returns at the answer's end."""
+        self.join(client)
+        await self.ended()
+
+    async def ended(self) -> None:
+        """Returns at the answer's end."""
+        await asyncio.shield(self._ended)
+
+    def join(self, client: Outlet) -> None:
+        """Answer this client too: what was sent so far at once, then what comes."""
         self._clients.append(client)
         client.watcher = _Listener(self)
         if self.status:
             client.begin(self.status, self._head)
             client.write(b"".join(self._sent or ()))
-        await asyncio.shield(self._ended)
 
     def answer(self, status: int, headers: bytes, body: bytes) -> None:
         """The whole answer, to everyone."""
         self.status = status
+        if self._keep and len(body) <= MAX_SENT:
+            self.whole = Whole(status, headers, body, stream=False)
         for client in self._clients:
             client.answer(status, headers, body)
         self.finish()
@@ -204,6 +253,8 @@ class Shared:
 
     def end(self) -> None:
         """The end of a stream, to everyone."""
+        if self._keep and self._sent is not None:
+            self.whole = Whole(self.status, self._head, b"".join(self._sent), stream=True)
         for client in self._clients:
             client.end()
         self.finish()

@@ -76,8 +76,17 @@ class Gateway:
                         await claim.attach(exchange, line)
                         return
                     exchange = entry.exchange = cast("Exchange", claim.shared)
-                tab = await self._enter(entry, asked, line, Sent(digest, claim.repeat if claim else None))
+                try:
+                    tab = await self._enter(entry, asked, line, Sent(digest, claim.repeat if claim else None))
+                except KenariError as error:
+                    if claim is None or entry.hold is not None:
+                        raise
+                    if not await self._services.repeats.elsewhere(claim, asked.caller.account, line, error):
+                        raise
+                    return
                 await self._answer(exchange, dialect, asked, tab, line)
+                if claim is not None:
+                    self._services.repeats.keep(claim, asked.caller.account)
         finally:
             if claim is not None:
                 claim.end(line)

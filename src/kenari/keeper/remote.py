@@ -10,9 +10,21 @@ from typing import Literal, TypeVar
 from kenari.core.caller import Caller
 from kenari.core.errors import KenariError
 from kenari.core.own_keys import OwnKeyShown
-from kenari.core.ports import Admission, Books, Hold, LimitReached, Line, Reservation
+from kenari.core.ports import (
+    Admission,
+    Books,
+    Hold,
+    LimitReached,
+    Line,
+    Outlet,
+    Repeat,
+    Reservation,
+    Share,
+    Whole,
+)
 from kenari.keeper.callers import PackedCallers
 from kenari.keeper.channel import Channel
+from kenari.keeper.relay import Relay
 from kenari.keeper.words import (
     Admit,
     Admitted,
@@ -21,6 +33,7 @@ from kenari.keeper.words import (
     Extend,
     Found,
     Held,
+    KeepAnswer,
     Look,
     Note,
     OwnKeyDropped,
@@ -28,6 +41,7 @@ from kenari.keeper.words import (
     Push,
     PutOwnKey,
     Refused,
+    Relayed,
     Release,
     Reserve,
     Settle,
@@ -51,6 +65,8 @@ class Link:
         self.channel: Channel[ToWorker] = Channel(ToWorker, self._hear)
         self.channel.closed.add_done_callback(lambda _: self._lost())
         self._push = push
+        self.relayed: Callable[[Relayed], None] | None = None
+        """Hears of answers on their way."""
         self._number = 0
         self._waiting: dict[int, tuple[asyncio.Future[Answer], float]] = {}
         self._sweeper: asyncio.TimerHandle | None = None
@@ -90,6 +106,9 @@ class Link:
             future = self._take(word.number)
             if future is not None:
                 future.set_exception(error_of(word))
+        elif isinstance(word, Relayed):
+            if self.relayed is not None:
+                self.relayed(word)
         else:
             self._push(word)
 
@@ -158,6 +177,28 @@ class RemoteBooks:
             self._link.say(Settle(line))
         else:
             self._orphaned.settle(None, line)
+
+
+class RemoteAnswers:
+    """`core.ports.Answers` of the keeper, which knows who makes what."""
+
+    def __init__(self, link: Link, keeps: bool) -> None:
+        self._link, self.keeps = link, keeps
+        self.local: Share | None = None
+        self._relay = Relay(link.say, self._share)
+        link.relayed = self._relay.hear
+        link.channel.closed.add_done_callback(lambda _: self._relay.close())
+
+    async def attach(self, account: str, repeat: Repeat, outlet: Outlet) -> bool:
+        """Ask the keeper for the answer of a request that was made before."""
+        return self._link.up and await self._relay.ask(account, repeat, outlet)
+
+    def keep(self, account: str, request_id: str, whole: Whole) -> None:
+        """Let the keeper keep an answer."""
+        self._link.say(KeepAnswer(account, request_id, whole))
+
+    async def _share(self, account: str, repeat: Repeat, outlet: Outlet) -> bool:
+        return self.local is not None and await self.local(account, repeat, outlet)
 
 
 class RemoteLimits:

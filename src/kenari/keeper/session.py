@@ -13,23 +13,39 @@ import msgspec
 
 from kenari.core.errors import KenariError
 from kenari.core.own_keys import OwnKeyBook
-from kenari.core.ports import Admission, Books, Hold, LimitReached, Limits, Line, Records, Reservation
+from kenari.core.ports import (
+    Admission,
+    Books,
+    Hold,
+    LimitReached,
+    Limits,
+    Line,
+    Outlet,
+    Records,
+    Repeat,
+    Reservation,
+)
+from kenari.keeper.answers import NodeAnswers
 from kenari.keeper.callers import UnpackedCallers
+from kenari.keeper.relay import Relay
 from kenari.keeper.words import (
     Admit,
     Admitted,
     Applied,
+    Attach,
     DropOwnKey,
     Extend,
     Found,
     FromWorker,
     Held,
+    KeepAnswer,
     Leaving,
     Look,
     Note,
     OwnKeyDropped,
     OwnKeyQuestion,
     OwnKeysShown,
+    Piece,
     PutOwnKey,
     Ready,
     Refused,
@@ -37,6 +53,7 @@ from kenari.keeper.words import (
     Reserve,
     Settle,
     ShowOwnKeys,
+    Sign,
     Word,
 )
 
@@ -67,6 +84,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     records: Records | None
     callers: UnpackedCallers
     own_book: OwnKeyBook | None = None
+    answers: NodeAnswers
 
 
 class Session:
@@ -80,6 +98,9 @@ class Session:
         self._books, self._limits, self._records = shared.books, shared.limits, shared.records
         self._callers, self._own_book = shared.callers, shared.own_book
         self._say, self._report = say, report
+        self._answers = shared.answers
+        self.relay = Relay(say, self._attach)
+        """The way of answers to and from this worker."""
         self._open: dict[str, Hold] = {}
         self._admitted: dict[str, tuple[Admission, int]] = {}
         self._early: dict[str, Line | None] = {}  # requests that wait for their hold, and their line if it came first
@@ -99,6 +120,10 @@ class Session:
             case Reserve():
                 self._early[word.id] = None
                 self._begin(self._reserve(word))
+            case Attach() | Piece() | Sign():
+                self.relay.hear(word)
+            case KeepAnswer():
+                self._answers.keep(word.account, word.request, word.whole)
             case Extend():
                 self._begin(self._answer(word.number, "extend", self._extend(word)))
             case Note():
@@ -120,6 +145,7 @@ class Session:
     async def ended(self) -> None:
         """The worker has gone: all that it left open is closed. Returns when its last question was answered."""
         self._ended = True
+        self.relay.close()
         self._abandon()
         for request, (_, tokens) in tuple(self._admitted.items()):
             self._release(request, tokens)
@@ -142,6 +168,8 @@ class Session:
             repeat=word.repeat,
         )
         try:
+            if word.repeat is not None:
+                self._answers.claim(word.repeat, word.id, self.relay)
             hold = await self._books.reserve(reservation, self._owner)
         except KenariError as error:
             self._refuse(word.number, error, word.id)
@@ -158,7 +186,11 @@ class Session:
         else:
             self._say(Held(word.number, hold.amount))
 
+    async def _attach(self, account: str, repeat: Repeat, outlet: Outlet) -> bool:
+        return await self._answers.attach(account, repeat, outlet, self.relay)
+
     def _refuse(self, number: int, error: KenariError, request: str) -> None:
+        self._answers.over(request, again=True)
         line = self._early.pop(request, None)
         if line is not None:
             self._books.settle(None, line)
@@ -183,8 +215,11 @@ class Session:
             self._early[line.id] = line
             return
         self._books.settle(self._open.pop(line.id, None), line)
+        self._answers.over(line.id, again=line.status >= 400 and not line.charge)
 
     def _abandon(self) -> None:
+        for request in self._open:
+            self._answers.over(request, again=False)
         self._open.clear()
         self._books.abandon(self._owner)
 

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from kenari.core.own_keys import OwnKeyShown
-from kenari.core.ports import Line, Rate, Repeat
+from kenari.core.ports import Line, Rate, Repeat, Whole
 from kenari.core.price import Price
 
 
@@ -132,6 +132,45 @@ class DropOwnKey(Word, frozen=True):
     actor: str
 
 
+class KeepAnswer(Secretive, frozen=True):
+    """`Answers.keep`."""
+
+    account: str
+    request: str
+    whole: Whole
+
+
+# -- what both say: an answer of one process on its way to another (`relay.py`)
+
+
+class Attach(Word, frozen=True):
+    """Somebody asks for the answer of a request in flight: answered by Pieces of the same number."""
+
+    number: int
+    account: str
+    repeat: Repeat
+
+
+class Piece(Secretive, frozen=True):
+    """A piece of the answer. `here` comes first, or `none`; `alive` says nothing but that."""
+
+    number: int
+    kind: Literal["here", "none", "answer", "begin", "write", "end", "abort", "alive"]
+    status: int = 0
+    head: bytes = b""
+    data: bytes = b""
+
+
+class Sign(Word, frozen=True):
+    """How it goes with the client that the answer is for."""
+
+    number: int
+    kind: Literal["gone", "pause", "resume", "alive"]
+
+
+Relayed: TypeAlias = Attach | Piece | Sign
+
+
 # -- what the keeper says
 
 
@@ -168,7 +207,7 @@ class Setup(Secretive, frozen=True):
     """The first word: all that a worker needs to serve. `envelopes`, `cache` and `hmac` (of keys' secrets) are derived from
     the root secret, which stays with the keeper. `bootstrap` is the bootstrap key; `stored` says whether
     there is anything that callers may read of themselves. `own` is None where callers may bring no provider keys; `byok`
-    are the master keys that open them."""
+    are the master keys that open them. `keeps` says that answers are kept for a time."""
 
     version: int
     config: bytes
@@ -180,6 +219,7 @@ class Setup(Secretive, frozen=True):
     stored: bool
     byok: tuple[bytes, ...] = ()
     own: OwnKeySet | None = None
+    keeps: bool = False
 
 
 class Configure(Secretive, frozen=True):
@@ -250,9 +290,21 @@ class OwnKeyDropped(Word, frozen=True):
 
 OwnKeyQuestion: TypeAlias = ShowOwnKeys | PutOwnKey | DropOwnKey
 FromWorker: TypeAlias = (
-    Ready | Applied | Leaving | Reserve | Extend | Note | Settle | Admit | Release | Look | OwnKeyQuestion
+    Ready
+    | Applied
+    | Leaving
+    | Reserve
+    | Extend
+    | Note
+    | Settle
+    | Admit
+    | Release
+    | Look
+    | OwnKeyQuestion
+    | KeepAnswer
+    | Relayed
 )
 Push: TypeAlias = Setup | Configure | KeySet | OwnKeySet | Drain | End
 """What the keeper says unasked."""
 Answer: TypeAlias = Held | Admitted | Found | OwnKeysShown | OwnKeyDropped
-ToWorker: TypeAlias = Push | Answer | Refused
+ToWorker: TypeAlias = Push | Answer | Refused | Relayed

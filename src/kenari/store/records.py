@@ -50,6 +50,16 @@ class NewAccount(msgspec.Struct, frozen=True, kw_only=True):
     credit: int = 0
 
 
+class Repeated(msgspec.Struct, frozen=True):
+    """The first request under an Idempotency-Key. `body` is the digest of its body, `node` the one that serves it while it is
+    in flight ("" afterwards), `sealed` its answer where that was kept."""
+
+    request: str
+    body: bytes
+    node: str
+    sealed: bytes | None
+
+
 class AccountChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What changes of an account; what is left out stays."""
 

@@ -1,8 +1,8 @@
 """The tables, in numbered steps. A step is never changed once it was released: a database of every release opens in every
 later one, because each process runs the steps that are missing when it starts."""
 
+from kenari.store import answers, provider_keys
 from kenari.store.database import Database, Refused
-from kenari.store.provider_keys import TABLE
 from kenari.store.records import Conflict
 
 FIRST = (
@@ -52,7 +52,7 @@ FIRST = (
     """CREATE INDEX audit_subject ON audit (subject, number)""",
 )
 
-STEPS: tuple[tuple[str, ...], ...] = (FIRST, TABLE)
+STEPS: tuple[tuple[str, ...], ...] = (FIRST, provider_keys.TABLE, answers.TABLE)
 """Step 1 first. A new release appends its step."""
 
 

@@ -15,7 +15,7 @@ from kenari.core.entries import Sealing
 from kenari.core.errors import KenariError
 from kenari.core.ports import Hold, Reservation
 from kenari.core.windows import zone_of
-from kenari.store import provider_keys
+from kenari.store import answers, provider_keys
 from kenari.store.accounts import Changes
 from kenari.store.chain import Chain
 from kenari.store.database import Broken, Database
@@ -36,6 +36,7 @@ from kenari.store.records import (
     NewAccount,
     NewKey,
     ProviderKeyRow,
+    Repeated,
     SecretRow,
     Settlement,
     Spent,
@@ -265,6 +266,21 @@ class Store:
         """Take entries that are older than a time out of the ledger, whole stretches between checkpoints, at most some
         thousands at once; how many. Their sums stay."""
         return await self._change(lambda database: Upkeep(database, self._now()).prune(before, self._sealing))
+
+    # answers of requests that come again
+
+    def keep_answer(self, request: str, sealed: bytes, seconds: float) -> "asyncio.Future[None]":
+        """Keep an answer for so many seconds. What is asked of the store afterwards is done afterwards."""
+        until = self._now() + seconds
+        return self._writer.do(lambda database: answers.keep(database, request, sealed, until))
+
+    async def repeated(self, account: str, digest: bytes) -> Repeated | None:
+        """The first request under an Idempotency-Key; None when there is none."""
+        return await self._change(lambda database: answers.repeated(database, account, digest.hex(), self._now()))
+
+    async def notify(self, channel: str, text: str) -> None:
+        """Tell the processes that listen on a channel of a PostgreSQL server (`notices.py`)."""
+        await self._change(lambda database: database.run("SELECT pg_notify(?, ?)", (channel, text)))
 
     # callers' own provider keys
 

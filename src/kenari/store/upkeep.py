@@ -1,6 +1,7 @@
 """What is done from time to time: estimates of running requests, leases of owners, and old entries."""
 
 from kenari.core.entries import Sealing
+from kenari.store import answers
 from kenari.store.database import Database, Value, rows_of
 from kenari.store.records import HoldRow
 from kenari.store.rows import HOLD_COLUMNS, hold_of
@@ -35,6 +36,7 @@ class Upkeep:
             (owner, self._now + lease),
         )
         run("DELETE FROM repeats WHERE expires_at < ?", (self._now,))
+        answers.forget(self._database, self._now)
         run("DELETE FROM secrets WHERE expires_at < ?", (self._now - 3600,))
         late = self._now - GRACE_SECONDS
         gone = {row[0] for row in run("SELECT id FROM owners WHERE lease_until < ?", (late,))}
