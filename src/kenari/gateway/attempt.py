@@ -1,9 +1,9 @@
 """One attempt: a provider's bytes -> frames -> events -> gate -> the client's sink, by callback and without a queue."""
 
-import asyncio
 import math
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 from kenari.core.errors import KenariError, interrupted
 from kenari.core.events import Event, Failure, Meter
@@ -29,8 +29,20 @@ DRAIN_SECONDS = 5.0
 """F5: how long usage and `[DONE]` are awaited after a finish."""
 
 
+class Done(Protocol):
+    """Is told, once, that nothing more comes of an attempt."""
+
+    def done(self) -> bool:
+        """It was told."""
+        ...
+
+    def set_result(self, result: None, /) -> None:
+        """Tell it."""
+        ...
+
+
 class Attempt:
-    """Hears of one provider call and feeds the sink. `done` is resolved when nothing more comes of it.
+    """Hears of one provider call and feeds the sink. `done` is told when nothing more comes of it.
 
     After that `error` says how it failed (None: it did not), `left` that the client went away, `gate.content` whether
     the client may have seen something, `usage` what it used. `clock` is the loop's time.
@@ -41,7 +53,7 @@ class Attempt:
         candidate: Candidate,
         request: Request,
         sink: Inlet,
-        done: "asyncio.Future[None]",
+        done: Done,
         clock: Callable[[], float],
     ) -> None:
         self._answer_id = sink.exchange.id

@@ -14,7 +14,6 @@ from kenari.core.profile import Profile
 from kenari.dialects.base import Answer, Dialect, Encoder, Passed
 from kenari.wire.sse import KEEPALIVE
 
-
 Say: TypeAlias = Callable[[Escaped, float], None]
 """Takes one more piece of the block that is under way; the loop's time."""
 

@@ -38,9 +38,13 @@ class LogBooks:
 
     async def reserve(self, reservation: Reservation, owner: str = "") -> Hold:
         """Admit the request; the bootstrap key has no balance to check. `owner` names the worker it is for."""
-        self.in_flight += 1
         if owner:
             self._owned[reservation.id] = (owner, reservation)
+        return self.admit(reservation)
+
+    def admit(self, reservation: Reservation) -> Hold:
+        """The same for this process, at once."""
+        self.in_flight += 1
         return Hold(reservation.id, reservation.caller)
 
     def note(self, hold: Hold, charge: int) -> None:

@@ -133,6 +133,9 @@ class StoreBooks:
         self._admit(reservation, hold, owner, offline=False)
         return hold
 
+    def admit(self, reservation: Reservation) -> None:
+        """Never at once: a hold is durable before a provider is called."""
+
     def note(self, hold: Hold, charge: int) -> None:
         """Keep the running charge; it is journalled with those of the other requests about once a second."""
         request = self._open.get(hold.id)

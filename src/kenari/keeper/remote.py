@@ -142,6 +142,9 @@ class RemoteBooks:
         )
         return Hold(asked.id, asked.caller, held.amount)
 
+    def admit(self, reservation: Reservation) -> None:
+        """Never at once: the keeper has to be asked."""
+
     def note(self, hold: Hold, charge: int) -> None:
         """What the request would cost if it ended now."""
         self._link.say(Note(hold.id, charge))
