@@ -80,7 +80,7 @@ class Attempt:
         self._secrets = (candidate.key,)
         self._used: Usage | None = None  # once it is final
         self.names: tuple[str, str] = ("", "")
-        self.count = Count(request)
+        self._count: Count | None = None
         self.tally: Tally | None = None
         self._spent = False
         self.until = math.inf
@@ -91,6 +91,17 @@ class Attempt:
         """Call the provider."""
         self._call = upstream.start(outgoing, self)
         self._sink.attach(self)
+
+    @property
+    def count(self) -> Count:
+        """How its tokens are counted where its provider does not say; by the guess until something else is set."""
+        if self._count is None:
+            self._count = Count(self._request)
+        return self._count
+
+    @count.setter
+    def count(self, count: Count) -> None:
+        self._count = count
 
     @property
     def status(self) -> int:

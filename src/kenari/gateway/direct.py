@@ -7,8 +7,6 @@ ask. Everything they do is done by the same parts as for any other (Entry, Run, 
 
 from collections.abc import Callable
 
-from kenari.catalog import health
-from kenari.catalog.health import Standing
 from kenari.core.ports import Reservation
 from kenari.gateway.admission import Entry
 from kenari.gateway.media import has_media
@@ -45,11 +43,14 @@ def is_direct(services: Services, wanted: Wanted) -> bool:
     if services.deadline <= 0 or (plan.entry.deadline is not None and plan.entry.deadline <= 0):
         return False
     routing = services.routing
-    standing = health.standing(routing.health(plan.candidates[0]), services.clock())
-    if standing is Standing.EXCLUDED:
+    if routing.health(plan.candidates[0]).excluded_until > services.clock():
         return False
     request = wanted.request
-    return request.format is None and not request.served and (services.media is None or not has_media(request))
+    return (
+        request.format is None
+        and not request.served
+        and (request.plain or services.media is None or not has_media(request))
+    )
 
 
 class Direct:

@@ -89,7 +89,7 @@ class Run:
         if wanted.session is not None and wanted.session != request.cache_key:
             self._request = msgspec.structs.replace(request, cache_key=wanted.session)
         media = services.media
-        self._media = Preparation(media, self._request) if media is not None and has_media(request) else None
+        self._media = Preparation(media, self._request) if media and not request.plain and has_media(request) else None
         self._sink = self._make_sink()
 
     @property
@@ -302,10 +302,10 @@ class Run:
         first = attempt.first_content
         return Outcome(
             candidate=candidate,
-            error=own_refused(candidate, attempt.status, attempt.error),
+            error=own_refused(candidate, attempt.status, attempt.error) if candidate.own else attempt.error,
             left=attempt.left,
             status=attempt.status,
-            wait=attempt.wait,
+            wait=None if attempt.error is None else attempt.wait,
             first_content=None if first is None else first - one.began,
             cut=attempt.cut,
         )
@@ -335,12 +335,14 @@ class Run:
     def _meter(self, one: "Try") -> None:
         """Count along where it may be needed: for a caller that pays, and where a vocabulary is at hand."""
         services, tab, attempt = self._services, self._tab, one.attempt
-        if services.counter is not None:
-            attempt.count = Count(one.fitted, services.counter, one.candidate.target.model)
+        counter, model = services.counter, one.candidate.target.model
+        counts = counter is not None and counter.encoding(model) != ""
+        if counts:
+            attempt.count = Count(one.fitted, counter, model)
         if tab is not None:
             attempt.tally = tab.tally(attempt.count)
             tab.begin(attempt, services.pricing.price(one.candidate.model))
-        elif services.counter is not None and attempt.count.by_vocabulary:
+        elif counts and attempt.count.by_vocabulary:
             attempt.tally = Tally(attempt.count)
 
     def _account(self, one: "Try", lost: bool) -> None:
@@ -355,8 +357,8 @@ class Run:
             leg = Leg(one.candidate.id, attempt.gate.usage or Usage(), "hedged", ms, billed=False)
         else:
             leg = leg_of(one.candidate.id, attempt, not one.fitted.stream, ms, fee)
+        line.usage = leg.usage if leg.billed and not line.legs else billed_usage([*line.legs, leg])
         line.legs = [*line.legs, leg]
-        line.usage = billed_usage(line.legs)
         if leg.billed:
             line.price = services.pricing.price(one.candidate.model)
             if leg.usage.estimated:

@@ -99,8 +99,8 @@ class LogBooks:
             reason=line.ending,
             tokens=Tokens(usage.fresh or 0, usage.cache_read or 0, usage.cache_write, usage.output or 0),
             estimated=usage.estimated,
-            first_content_ms=_rounded(line.first_content_ms),
-            duration_ms=_rounded(line.duration_ms),
+            first_content_ms=None if line.first_content_ms is None else round(line.first_content_ms, 2),
+            duration_ms=round(line.duration_ms, 2),
             attempts=len(line.legs),
             peer=line.peer,
             code=line.code,
@@ -149,10 +149,6 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     code: str = ""
     counted: str = ""
     notices: list[str] = []
-
-
-def _rounded(milliseconds: float | None) -> float | None:
-    return None if milliseconds is None else round(milliseconds, 2)
 
 
 def _as_text(record: Record) -> bytes:
