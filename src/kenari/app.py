@@ -192,6 +192,7 @@ class Server:
         self._tls = server_context(settings.tls_cert, settings.tls_key) if settings.tls_cert else None
         door = self._door(config)
         self._edge = Edge(door.serve, door.refuse, edge_limits(settings), STREAMED_PATHS)
+        self._edge.begin = door.begin
 
     def apply(self, config: Config) -> None:
         """Serve new requests by this configuration. Raises OSError when its certificate cannot be had."""
@@ -199,7 +200,7 @@ class Server:
         if self._tls is not None:
             self._tls.load_cert_chain(settings.tls_cert, settings.tls_key)
         door = self._door(config)
-        self._edge.serve, self._edge.refuse = door.serve, door.refuse
+        self._edge.serve, self._edge.begin, self._edge.refuse = door.serve, door.begin, door.refuse
         self._edge.limits = edge_limits(settings)
         self._ticker.interval = tick_seconds(config)
         self._config = config

@@ -193,9 +193,18 @@ class FakeBooks:
     def __init__(self) -> None:
         self.lines: list[Line] = []
         self.open = 0
+        self.at_once = True
+        """Whether a hold takes no wait."""
 
     async def reserve(self, reservation: Reservation) -> Hold:
         """Count a hold."""
+        return self._hold(reservation)
+
+    def admit(self, reservation: Reservation) -> Hold | None:
+        """The same at once."""
+        return self._hold(reservation) if self.at_once else None
+
+    def _hold(self, reservation: Reservation) -> Hold:
         self.open += 1
         return Hold(reservation.id, reservation.caller, reservation.amount)
 
@@ -295,7 +304,7 @@ class Rig:
         async def run() -> Exchange:
             door = self.build()
             exchange = Exchange(path, body, headers, method)
-            task = asyncio.get_running_loop().create_task(door.serve(exchange))
+            task = asyncio.get_running_loop().create_task(serve(door, exchange))
             if act is not None:
                 await asyncio.sleep(0.05)
                 act(exchange)
@@ -304,6 +313,15 @@ class Rig:
             return exchange
 
         return asyncio.run(run())
+
+
+async def serve(door: PublicDoor, exchange: Exchange) -> None:
+    """As the inbound end does it, to the end."""
+    answer = door.begin(exchange)
+    if answer is not None:
+        await answer
+    while not (exchange.ended or exchange.aborted or exchange.gone):  # noqa: ASYNC110 - step by step
+        await asyncio.sleep(0.001)
 
 
 def chunk(delta: dict[str, Any], finish: str | None = None, **more: Any) -> bytes:

@@ -27,6 +27,7 @@ class PaidBooks(FakeBooks):
 
     def __init__(self, balance: int, wait: float = 0.0) -> None:
         super().__init__()
+        self.at_once = False
         self.balance, self.reserved, self.wait = balance, 0, wait
         self.keep = False
         """Every hold is charged whole."""

@@ -22,10 +22,12 @@ PATHS = {"chat": "/v1/chat/completions", "messages": "/v1/messages", "responses"
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("client", PATHS)
-def test_a_request_leaves_no_cycles(client: str, stream: bool) -> None:
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_request_leaves_no_cycles(client: str, stream: bool, at_once: bool) -> None:
     """Bodies, events and connections are freed as soon as their request has ended: large ones would pile up."""
     scripts: list[kit.Script | KenariError] = [kit.GOOD] * 4
     rig = kit.Rig(scripts)
+    rig.books.at_once = at_once  # by callback, by a task
     body = json.dumps(REQUEST | {"stream": stream}).encode()
 
     async def run() -> Counter[str]:
@@ -45,12 +47,24 @@ def test_a_request_leaves_no_cycles(client: str, stream: bool) -> None:
 
     async def ask(door: Any) -> None:
         exchange = kit.Exchange(PATHS[client], body, {b"authorization": f"Bearer {kit.KEY}".encode()})
-        await door.serve(exchange)
+        await kit.serve(door, exchange)
         assert exchange.status == 200
         await asyncio.sleep(0.03)
 
     left = asyncio.run(run())
-    ours = {"Attempt", "Run", "Gate", "StreamSink", "PlainSink", "Request", "Answer", "Line", "Exchange"}
+    ours = {
+        "Attempt",
+        "Run",
+        "Direct",
+        "Entry",
+        "Gate",
+        "StreamSink",
+        "PlainSink",
+        "Request",
+        "Answer",
+        "Line",
+        "Exchange",
+    }
     assert ours.isdisjoint(left), left
 
 

@@ -107,6 +107,9 @@ class FakeBooks:
             raise self.error
         return Hold(hold.id, hold.caller, hold.amount + amount)
 
+    def admit(self, reservation: Reservation) -> Hold | None:
+        return None
+
     def note(self, hold: Hold, charge: int) -> None:
         self.notes.append((hold.id, charge))
 

@@ -118,6 +118,11 @@ class Books(Protocol):
         """
         ...
 
+    def admit(self, reservation: Reservation) -> Hold | None:
+        """The hold of a request of a caller without limits, where there is nothing to wait for; None: `reserve` has to be
+        asked."""
+        ...
+
     def note(self, hold: Hold, charge: int) -> None:
         """What the request would cost if it ended now. Journalled in batches; a crash is billed the last one."""
         ...

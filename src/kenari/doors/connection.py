@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
 import httptools
@@ -53,6 +53,7 @@ class Connection(asyncio.Protocol):
         self._waiting: deque[HttpExchange] = deque()
         self._current: HttpExchange | None = None
         self._task: asyncio.Task[None] | None = None
+        self._answer: Coroutine[Any, Any, None] | None = None  # what it runs
         self._lingers = 0.0  # the connection ends, at the latest then; until then bytes are thrown away
         self._incoming: IncomingBody | None = None  # of the request that is being answered, while it still comes
         self._refusal: KenariError | None = None  # what the last of `_waiting` will be told
@@ -373,14 +374,27 @@ class Connection(asyncio.Protocol):
         if self._refusal is not None and not self._waiting:
             self._answer_refusal(exchange, self._refusal)
             return
-        self._task = self._edge.loop.create_task(self._run(exchange))
+        self._task = None
+        answer = self._answer = None
+        if b"content-encoding" not in exchange.headers:
+            try:
+                answer = self._answer = self._edge.begin(exchange)
+            except Exception as error:  # noqa: BLE001 - as in `_run`
+                self._edge.fault(error)
+                self._tell(exchange, our_fault())
+                return
+            if answer is None:
+                return
+        self._task = self._edge.loop.create_task(self._run(exchange, answer))
 
-    async def _run(self, exchange: HttpExchange) -> None:
+    async def _run(self, exchange: HttpExchange, answer: Coroutine[Any, Any, None] | None) -> None:
         """A request's task. What it lets through, or leaves unanswered, is our fault."""
         try:
-            if b"content-encoding" in exchange.headers and not await self._inflate(exchange):
-                return
-            await self._edge.serve(exchange)
+            if answer is None:
+                if not await self._inflate(exchange):
+                    return
+                answer = self._edge.serve(exchange)
+            await answer
         except Exception as error:  # noqa: BLE001 - whatever it is: the client is told and the next one is served
             self._edge.fault(error)
         except BaseException:
@@ -499,6 +513,8 @@ class Connection(asyncio.Protocol):
             self._incoming = None
         if task is not None and not task.done() and _is_new(task):
             task.cancel()  # nobody waits for what has not begun
+            if self._answer is not None:
+                self._answer.close()
 
 
 def _nowhere(data: bytes) -> None:

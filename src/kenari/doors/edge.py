@@ -15,6 +15,7 @@ from kenari.doors.exchange import Living
 from kenari.doors.limits import EdgeLimits
 
 Serve: TypeAlias = Callable[[Exchange], Coroutine[Any, Any, None]]
+Begin: TypeAlias = Callable[[Exchange], Coroutine[Any, Any, None] | None]
 Refuse: TypeAlias = Callable[[Exchange, KenariError], None]
 
 _log = logging.getLogger("kenari.edge")
@@ -31,6 +32,8 @@ class Edge:
     ) -> None:
         self.serve: Serve = serve
         self.refuse: Refuse = refuse
+        self.begin: Begin = serve
+        """As `serve`, but None for a request that needs no task: it is answered by callback."""
         self.limits = limits
         self.streamed = streamed
         self.loop = asyncio.get_running_loop()

@@ -61,6 +61,10 @@ class Owner(Host, Protocol):
         """Answer a whole request."""
         ...
 
+    def begin(self, exchange: Exchange, /) -> Coroutine[Any, Any, None] | None:
+        """The same; None for one that needs no task."""
+        ...
+
     def refuse(self, exchange: Exchange, error: KenariError, /) -> None:
         """Answer what never became one."""
         ...

@@ -59,6 +59,11 @@ class PublicDoor:
             return self._gateway.complete(exchange, dialect)
         return self._route(exchange, path)
 
+    def begin(self, exchange: Exchange) -> Coroutine[Any, Any, None] | None:
+        """Answer this exchange without a task if that can be done; else the coroutine that answers it."""
+        dialect = BY_PATH.get(exchange.path) if exchange.method == "POST" and not self._cors else None
+        return self._gateway.begin(exchange, dialect) if dialect is not None else self._route(exchange, exchange.path)
+
     def refuse(self, exchange: Exchange, error: KenariError) -> None:
         """Answer a request that the inbound end could not accept, in the format that its path speaks."""
         answer_error(exchange, dialect_of(exchange.path), error)

@@ -65,6 +65,11 @@ class Entry:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, trace: object) -> bool:
+        self.close(fault)
+        return isinstance(fault, Exception)
+
+    def close(self, fault: BaseException | None) -> None:
+        """The request has ended, with a fault or without."""
         try:
             if isinstance(fault, KenariError):
                 self._refuse(fault)
@@ -72,7 +77,14 @@ class Entry:
                 self._break(fault)
         finally:
             self._leave()
-        return isinstance(fault, Exception)
+
+    def admit(self, reservation: Reservation) -> bool:
+        """Let a request of a caller without limits in, if that needs no wait."""
+        self.hold = self._books.admit(reservation)
+        if self.hold is None:
+            return False
+        self.admission = Admission(reservation.id, reservation.caller)
+        return True
 
     async def enter(self, reservation: Reservation, tokens: int, body: bytes) -> Hold:
         """Count the request of about `tokens` tokens in and set its money aside; `body` is a digest of its body.

@@ -1,9 +1,9 @@
 """One attempt: a provider's bytes -> frames -> events -> gate -> the client's sink, by callback and without a queue."""
 
-import asyncio
 import math
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 from kenari.core.errors import KenariError, interrupted
 from kenari.core.events import Event, Failure, Meter
@@ -32,8 +32,20 @@ DRAIN_SECONDS = 5.0
 """F5: how long usage and `[DONE]` are awaited after a finish."""
 
 
+class Done(Protocol):
+    """Is told, once, that nothing more comes of an attempt."""
+
+    def done(self) -> bool:
+        """It was told."""
+        ...
+
+    def set_result(self, result: None, /) -> None:
+        """Tell it."""
+        ...
+
+
 class Attempt:
-    """Hears of one provider call and feeds the sink. `done` is resolved when nothing more comes of it.
+    """Hears of one provider call and feeds the sink. `done` is told when nothing more comes of it.
 
     After that `error` says how it failed (None: it did not), `left` that the client went away, `gate.content` whether
     the client may have seen something, `usage` what it used. `clock` is the loop's time.
@@ -44,7 +56,7 @@ class Attempt:
         candidate: Candidate,
         request: Request,
         sink: Inlet,
-        done: "asyncio.Future[None]",
+        done: Done,
         clock: Callable[[], float],
     ) -> None:
         self._answer_id = sink.exchange.id
@@ -73,7 +85,7 @@ class Attempt:
         self._secrets = (candidate.key,)
         self._used: Usage | None = None  # once it is final
         self.names: tuple[str, str] = ("", "")
-        self.count = Count(request)
+        self._count: Count | None = None
         self.tally: Tally | None = None
         self._spent = False
         self.until = math.inf
@@ -84,6 +96,17 @@ class Attempt:
         """Call the provider."""
         self._call = upstream.start(outgoing, self)
         self._sink.attach(self)
+
+    @property
+    def count(self) -> Count:
+        """How its tokens are counted where its provider does not say; by the guess until something else is set."""
+        if self._count is None:
+            self._count = Count(self._request)
+        return self._count
+
+    @count.setter
+    def count(self, count: Count) -> None:
+        self._count = count
 
     @property
     def status(self) -> int:

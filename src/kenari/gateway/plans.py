@@ -6,6 +6,8 @@ from kenari.core.errors import KenariError
 from kenari.gateway.plan import Plan, make_plan
 from kenari.gateway.services import Services
 
+MAX_NAMED = 4096
+"""Names whose plans are remembered."""
 _ZERO = Price("0", "0", "0", "0")
 
 
@@ -16,18 +18,24 @@ class Plans:
         self._services = services
         self._catalog = services.catalog
         self._plans: dict[str, Plan] = {}
+        self._named: dict[tuple[str, Kind], Plan] = {}  # by what clients call it; only names that stand for something
 
     def find(self, name: str, kind: Kind, caller: Caller) -> Plan:
         """The plan of what a name stands for. Raises as `Catalog.entry_of`."""
         services = self._services
         if services.catalog is not self._catalog:
-            self._catalog, self._plans = services.catalog, {}
+            self._catalog, self._plans, self._named = services.catalog, {}, {}
         if name.startswith(BYOK) and services.own.providers:
             return self._own(name, kind, caller)
+        plan = self._named.get((name, kind))
+        if plan is not None:
+            return plan
         entry = services.catalog.entry_of(name, kind)
         plan = self._plans.get(entry.id)
         if plan is None:
             plan = self._plans[entry.id] = make_plan(entry, services.providers, services.envelopes)
+        if len(self._named) < MAX_NAMED:
+            self._named[name, kind] = plan
         return plan
 
     def _own(self, name: str, kind: Kind, caller: Caller) -> Plan:

@@ -97,7 +97,8 @@ class Routing:
         """A candidate is called now."""
         if not candidate.own:
             before = self.health(candidate)
-            self._keep(candidate, before, rules.began(before, self._clock()))
+            if before.retry_at is not None:  # else its breaker is closed: there is nothing to probe
+                self._keep(candidate, before, rules.began(before, self._clock()))
 
     def note(self, outcome: Outcome) -> None:
         """Remember how a candidate fared. What happens to a caller's own key says nothing about others' calls."""
@@ -109,6 +110,9 @@ class Routing:
             after = rules.left(before)
         elif error is None:
             after = rules.succeeded(before, now, outcome.first_content)
+            if before.retry_at is None:  # nearly always: it worked and works
+                self._health[candidate.name] = after
+                return
         elif outcome.status in REFUSALS:
             after = rules.refused(before, now)
             self._report_refusal(candidate, before, now, outcome.status)

@@ -14,7 +14,7 @@ from kenari.core.request import Notice, Request
 from kenari.core.usage import Usage
 from kenari.dialects.base import Answer, Dialect, Proof
 from kenari.dialects.fit import fit
-from kenari.gateway.attempt import Attempt
+from kenari.gateway.attempt import Attempt, Done
 from kenari.gateway.billing import billed_usage, leg_of
 from kenari.gateway.heads import JSON, STREAM, id_lines, ignored_line, target_lines
 from kenari.gateway.hedge import Inlet, Lane, Race
@@ -91,7 +91,7 @@ class Run:
         if wanted.session is not None and wanted.session != request.cache_key:
             self._request = msgspec.structs.replace(request, cache_key=wanted.session)
         media = services.media
-        self._media = Preparation(media, self._request) if media is not None and has_media(request) else None
+        self._media = Preparation(media, self._request) if media and not request.plain and has_media(request) else None
         self._sink = self._make_sink()
 
     @property
@@ -102,6 +102,11 @@ class Run:
     def now(self) -> float:
         """The loop's time."""
         return self._services.clock()
+
+    @property
+    def exchange(self) -> Exchange:
+        """The client's side."""
+        return self._exchange
 
     @property
     def services(self) -> Services:
@@ -195,16 +200,31 @@ class Run:
         return self._last.error
 
     async def _call(self, candidate: Candidate, request: Request, sink: Inlet, until: float) -> Outcome:
-        opened = self._open(candidate, request, until, sink)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        opened = self._open(candidate, request, until, sink, done)
         if isinstance(opened, Outcome):
             return opened
-        self._present(opened)
-        self._start(opened)
+        self.begin(opened)
         try:
-            await opened.attempt.done
+            await done
         finally:
             self._rest(opened)
         return self._closed(opened)
+
+    def open(self, candidate: Candidate, until: float, done: Done) -> "Try | Outcome":
+        """An attempt that is ready to begin; the outcome of a candidate that cannot take the request. `done` is told when
+        nothing more comes of it."""
+        return self._open(candidate, self._request, until, self._sink, done)
+
+    def begin(self, one: "Try") -> None:
+        """Call the provider."""
+        self._present(one)
+        self._start(one)
+
+    def end(self, one: "Try") -> Outcome:
+        """How it fared; it is over."""
+        self._rest(one)
+        return self._closed(one)
 
     async def hedged(self, candidate: Candidate, rival: Candidate, after: float, until: float) -> list[Outcome]:
         """Try a candidate, and a rival beside it when it has no content after so many seconds; whoever has content first
@@ -213,21 +233,24 @@ class Run:
         if self._media is not None or request.served or request.format is not None:
             return [await self.attempt(candidate, until)]
         race = Race(self._sink, self._won)
-        first = self._open(candidate, request, until, race.lane())
+        waits: list[asyncio.Future[None]] = [asyncio.get_running_loop().create_future()]
+        first = self._open(candidate, request, until, race.lane(), waits[0])
         if isinstance(first, Outcome):
             return [first]
         self._present(first)
         self._start(first)
         tries = [first]
         try:
-            await asyncio.wait([first.attempt.done], timeout=after)
+            await asyncio.wait([waits[0]], timeout=after)
             if not first.attempt.done.done() and race.winner is None and not self.committed:
-                second = self._open(rival, request, until, race.lane())
+                other: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                second = self._open(rival, request, until, race.lane(), other)
                 if not isinstance(second, Outcome):
+                    waits.append(other)
                     tries.append(second)
                     self._tries = tries
                     self._start(second)
-            await asyncio.wait([one.attempt.done for one in tries])
+            await asyncio.wait(waits)
         finally:
             for one in tries:
                 self._rest(one)
@@ -236,7 +259,7 @@ class Run:
         payer = race.winner or next((one.lane for one in tries if one.attempt.left), None)
         return [self._closed(one, lost=one.attempt.left and one.lane is not payer) for one in tries]
 
-    def _open(self, candidate: Candidate, request: Request, until: float, lane: Inlet) -> "Try | Outcome":
+    def _open(self, candidate: Candidate, request: Request, until: float, lane: Inlet, done: Done) -> "Try | Outcome":
         """An attempt that is ready to start, or the outcome of a candidate that cannot take the request."""
         try:
             fitted = fit(request, candidate.target, self._seal_key)
@@ -244,7 +267,6 @@ class Run:
             return Outcome(candidate=candidate, error=refused, called=False)
         if candidate.provider.profile.stream_always:
             fitted.stream = True
-        done = asyncio.get_running_loop().create_future()
         attempt = Attempt(candidate, fitted, lane, done, self._services.clock)
         attempt.names, attempt.until = (candidate.target.model, self._request.model), until
         return Try(candidate, fitted, attempt, lane, self.now())
@@ -294,10 +316,10 @@ class Run:
         first = attempt.first_content
         return Outcome(
             candidate=candidate,
-            error=own_refused(candidate, attempt.status, attempt.error),
+            error=own_refused(candidate, attempt.status, attempt.error) if candidate.own else attempt.error,
             left=attempt.left,
             status=attempt.status,
-            wait=attempt.wait,
+            wait=None if attempt.error is None else attempt.wait,
             first_content=None if first is None else first - one.began,
             cut=attempt.cut,
         )
@@ -327,12 +349,14 @@ class Run:
     def _meter(self, one: "Try") -> None:
         """Count along where it may be needed: for a caller that pays, and where a vocabulary is at hand."""
         services, tab, attempt = self._services, self._tab, one.attempt
-        if services.counter is not None:
-            attempt.count = Count(one.fitted, services.counter, one.candidate.target.model)
+        counter, model = services.counter, one.candidate.target.model
+        counts = counter is not None and counter.encoding(model) != ""
+        if counts:
+            attempt.count = Count(one.fitted, counter, model)
         if tab is not None:
             attempt.tally = tab.tally(attempt.count)
             tab.begin(attempt, services.pricing.price(one.candidate.model))
-        elif services.counter is not None and attempt.count.by_vocabulary:
+        elif counts and attempt.count.by_vocabulary:
             attempt.tally = Tally(attempt.count)
 
     def _account(self, one: "Try", lost: bool) -> None:
@@ -347,8 +371,8 @@ class Run:
             leg = Leg(one.candidate.id, attempt.gate.usage or Usage(), "hedged", ms, billed=False)
         else:
             leg = leg_of(one.candidate.id, attempt, not one.fitted.stream, ms, fee)
+        line.usage = leg.usage if leg.billed and not line.legs else billed_usage([*line.legs, leg])
         line.legs = [*line.legs, leg]
-        line.usage = billed_usage(line.legs)
         if leg.billed:
             line.price = services.pricing.price(one.candidate.model)
             if leg.usage.estimated:

@@ -1,6 +1,7 @@
 """One request from bytes to bytes. `Gateway.complete` reads as a table of contents."""
 
-from typing import cast
+from collections.abc import Coroutine
+from typing import Any, cast
 
 import msgspec
 
@@ -13,6 +14,7 @@ from kenari.dialects.base import Dialect
 from kenari.dialects.registry import DIALECTS
 from kenari.gateway.admission import Entry, allowed_price, counted, digest_of, known_caller, repeat_name
 from kenari.gateway.count import count_prompt
+from kenari.gateway.direct import Direct, is_direct, reservation_of
 from kenari.gateway.failover import serve_candidates
 from kenari.gateway.heads import JSON, answer_error, id_lines
 from kenari.gateway.kinds.serve import Kinds
@@ -47,6 +49,16 @@ class Sent(msgspec.Struct, frozen=True):
     repeat: Repeat | None
 
 
+def _line(exchange: Exchange, dialect: Dialect) -> Line:
+    return Line(
+        id=exchange.id,
+        client_format=dialect.name,
+        method=exchange.method,
+        path=exchange.path,
+        peer=exchange.peer,
+    )
+
+
 class Gateway:
     """Serves requests with the services it is given."""
 
@@ -55,20 +67,47 @@ class Gateway:
         self._plans = Plans(services)
         self.kinds = Kinds(services, self._plans, DIALECTS["chat"])
 
+    def begin(self, exchange: Exchange, dialect: Dialect) -> Coroutine[Any, Any, None] | None:
+        """Answer one request of a chat endpoint, by callback if nothing but its provider has to be waited for; else the
+        coroutine that answers it. Never raises."""
+        services = self._services
+        line = _line(exchange, dialect)
+        dialect = services.dialects.get(dialect.name, dialect)
+        entry = Entry(services, exchange, dialect, line)
+        run: Run | None = None
+        try:
+            asked = self._asked(exchange, dialect, line)
+            if IDEMPOTENCY_KEY in exchange.headers:
+                return self._complete(entry, asked, dialect, line)
+            wanted = Wanted(asked.request, asked.plan, asked.caller, None, session_of(asked.request, exchange.headers))
+            if not is_direct(services, wanted) or not entry.admit(reservation_of(line.id, wanted)):
+                return self._complete(entry, asked, dialect, line)
+            line.price = asked.price
+            run = Run(services, exchange, dialect, wanted, line)
+            ended = Direct(services, entry, run, wanted).begin()
+        except Exception as fault:  # noqa: BLE001 - whatever it is, the client is told and the line is written
+            if run is not None:
+                run.abandon()
+            entry.close(fault)
+            return None
+        if ended:
+            entry.close(None)
+        return None
+
     async def complete(self, exchange: Exchange, dialect: Dialect) -> None:
         """Answer one request of a chat endpoint. Never raises: a failure is the client's answer and the line's code."""
-        line = Line(
-            id=exchange.id,
-            client_format=dialect.name,
-            method=exchange.method,
-            path=exchange.path,
-            peer=exchange.peer,
-        )
+        line = _line(exchange, dialect)
         dialect = self._services.dialects.get(dialect.name, dialect)
+        await self._complete(Entry(self._services, exchange, dialect, line), None, dialect, line)
+
+    async def _complete(self, entry: Entry, asked: Asked | None, dialect: Dialect, line: Line) -> None:
+        """The same by waiting. `asked` is given where it is known already."""
+        exchange = entry.exchange
         claim: Claim | None = None
         try:
-            with Entry(self._services, exchange, dialect, line) as entry:
-                asked = self._asked(exchange, dialect, line)
+            with entry:
+                if asked is None:
+                    asked = self._asked(exchange, dialect, line)
                 digest = await self._digest(exchange, dialect, asked.caller)
                 claim = self._claim(exchange, asked.caller, digest)
                 if claim is not None:

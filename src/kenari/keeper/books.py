@@ -38,9 +38,13 @@ class LogBooks:
 
     async def reserve(self, reservation: Reservation, owner: str = "") -> Hold:
         """Admit the request; the bootstrap key has no balance to check. `owner` names the worker it is for."""
-        self.in_flight += 1
         if owner:
             self._owned[reservation.id] = (owner, reservation)
+        return self.admit(reservation)
+
+    def admit(self, reservation: Reservation) -> Hold:
+        """The same for this process, at once."""
+        self.in_flight += 1
         return Hold(reservation.id, reservation.caller)
 
     async def extend(self, hold: Hold, amount: int, least: int) -> Hold:
@@ -99,8 +103,8 @@ class LogBooks:
             reason=line.ending,
             tokens=Tokens(usage.fresh or 0, usage.cache_read or 0, usage.cache_write, usage.output or 0),
             estimated=usage.estimated,
-            first_content_ms=_rounded(line.first_content_ms),
-            duration_ms=_rounded(line.duration_ms),
+            first_content_ms=None if line.first_content_ms is None else round(line.first_content_ms, 2),
+            duration_ms=round(line.duration_ms, 2),
             attempts=len(line.legs),
             peer=line.peer,
             code=line.code,
@@ -149,10 +153,6 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     code: str = ""
     counted: str = ""
     notices: list[str] = []
-
-
-def _rounded(milliseconds: float | None) -> float | None:
-    return None if milliseconds is None else round(milliseconds, 2)
 
 
 def _as_text(record: Record) -> bytes:

@@ -153,6 +153,9 @@ class StoreBooks:
             del self._asked[future]
             self._given_up.discard(future)
 
+    def admit(self, reservation: Reservation) -> None:
+        """Never at once: a hold is durable before a provider is called."""
+
     def note(self, hold: Hold, charge: int) -> None:
         """Keep the running charge; it is journalled with those of the other requests about once a second."""
         request = self._open.get(hold.id)

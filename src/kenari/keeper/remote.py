@@ -167,6 +167,9 @@ class RemoteBooks:
         held = await self._link.ask(lambda number: Extend(number, hold.id, amount, least), Held)
         return Hold(hold.id, hold.caller, held.amount)
 
+    def admit(self, reservation: Reservation) -> None:
+        """Never at once: the keeper has to be asked."""
+
     def note(self, hold: Hold, charge: int) -> None:
         """What the request would cost if it ended now."""
         self._link.say(Note(hold.id, charge))

@@ -1,0 +1,102 @@
+"""A request that waits for nothing but its provider: it is served by callback, without a task and without a future.
+
+Most requests of a caller without limits are of this kind: one candidate, nothing to prepare, no tool to run, no store to
+ask. Everything they do is done by the same parts as for any other (Entry, Run, Attempt, Sink); only who waits differs.
+`begin` gives what the coroutine of `Gateway.complete` gives, or says that it is not for it (tests/unit/test_direct.py).
+"""
+
+from collections.abc import Callable
+
+from kenari.core.ports import Reservation
+from kenari.gateway.admission import Entry
+from kenari.gateway.media import has_media
+from kenari.gateway.plan import Plan
+from kenari.gateway.routing import Outcome
+from kenari.gateway.run import Run, Try, Wanted
+from kenari.gateway.services import Services
+
+
+class Bell:
+    """Stands where a future would: what is rung is called at once, once."""
+
+    __slots__ = ("_call", "_rung")
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call = call
+        self._rung = False
+
+    def done(self) -> bool:
+        """It was rung."""
+        return self._rung
+
+    def set_result(self, result: None) -> None:
+        """Ring."""
+        self._rung = True
+        self._call()
+
+
+def is_direct(services: Services, wanted: Wanted) -> bool:
+    """Whether nothing but one provider has to be waited for, as far as the request and its plan say."""
+    plan = wanted.plan
+    if not wanted.caller.unlimited or len(plan.candidates) != 1:
+        return False
+    if services.deadline <= 0 or (plan.entry.deadline is not None and plan.entry.deadline <= 0):
+        return False
+    routing = services.routing
+    if routing.health(plan.candidates[0]).excluded_until > services.clock():
+        return False
+    request = wanted.request
+    return (
+        request.format is None
+        and not request.served
+        and (request.plain or services.media is None or not has_media(request))
+    )
+
+
+class Direct:
+    """Serves one such request: `begin` calls its provider, `_finish` is called when nothing more comes of that."""
+
+    __slots__ = ("_entry", "_run", "_services", "_try", "_wanted")
+
+    def __init__(self, services: Services, entry: Entry, run: Run, wanted: Wanted) -> None:
+        self._services, self._entry, self._run, self._wanted = services, entry, run, wanted
+        self._try: Try | None = None
+
+    def begin(self) -> bool:
+        """Call the only candidate. True when that was the end of it: it cannot take the request."""
+        run, services, plan = self._run, self._services, self._wanted.plan
+        candidate = plan.candidates[0]
+        services.routing.began(candidate)
+        opened = run.open(candidate, services.clock() + deadline_of(services, plan), Bell(self._finish))
+        if isinstance(opened, Outcome):
+            self._conclude(opened)
+            return True
+        self._try = opened
+        run.begin(opened)
+        return False
+
+    def _finish(self) -> None:
+        run, opened, self._try = self._run, self._try, None
+        assert opened is not None
+        fault: Exception | None = None
+        try:
+            self._conclude(run.end(opened))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client is told and the line is written
+            run.abandon()
+            fault = error
+        self._entry.close(fault)
+
+    def _conclude(self, outcome: Outcome) -> None:
+        """The only candidate's outcome is the request's (`all_out` says so too)."""
+        self._services.routing.note(outcome)
+        self._run.conclude(outcome.error)
+
+
+def deadline_of(services: Services, plan: Plan) -> float:
+    """Seconds within which there has to be content."""
+    return services.deadline if plan.entry.deadline is None else plan.entry.deadline
+
+
+def reservation_of(request_id: str, wanted: Wanted) -> Reservation:
+    """Nothing is set aside for a caller without limits."""
+    return Reservation(id=request_id, caller=wanted.caller, model=wanted.plan.model.id)
