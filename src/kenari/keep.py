@@ -2,6 +2,7 @@
 together from the configuration."""
 
 import asyncio
+import os
 import secrets
 import socket
 import sys
@@ -21,6 +22,8 @@ from kenari.core.own_keys import NoOwnKeys, OwnKeyBook, OwnKeys
 from kenari.core.ports import Books, Keys, Limits, Records
 from kenari.keeper.books import LogBooks
 from kenari.keeper.caller_records import CallerRecords
+from kenari.keeper.health import HealthBoard, SharedHealth
+from kenari.keeper.health_valkey import ValkeyHealth
 from kenari.keeper.key_refresh import KeyRefresh
 from kenari.keeper.ledger_books import BooksSettings, StoreBooks
 from kenari.keeper.metrics import Metrics
@@ -60,6 +63,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     keys: Keys
     records: Records | None
     derived: Derived
+    health: SharedHealth
     own: OwnKeys = NoOwnKeys()
     own_book: OwnKeyBook | None = None
     """Where callers bring their own provider keys; None where they cannot."""
@@ -117,12 +121,16 @@ class Keep:
         )
         self.own = make_own_keys(config, self.store, self.derived.byok)
         """Callers' own provider keys; None where they may bring none."""
+        self.health = HealthBoard(loop.time)
+        shared = config.limits_url.startswith("valkey:")
+        self._nodes = ValkeyHealth(config.limits_url, process_name(config), time.time) if shared else None
         self.kept = Kept(
             books=self.books,
             limits=self.limits,
             keys=self.keys,
             records=self.records,
             derived=self.derived,
+            health=self.health,
             own=self.own or NoOwnKeys(),
             own_book=self.own,
         )
@@ -157,6 +165,8 @@ class Keep:
         if self.own is not None:
             await self.own.start(self._own_keys_changed)
         await self.limits.start()
+        if self._nodes is not None:
+            self._nodes.start(self.health)
 
     async def close(self) -> None:
         """Write what is left and part from the store. Nothing may be served any more."""
@@ -166,6 +176,8 @@ class Keep:
         if self._refresh is not None:
             await self._refresh.close()
         await self.limits.close()
+        if self._nodes is not None:
+            await self._nodes.close()
         if self.ledger is not None:
             await self.ledger.close()
         self._log.flush()
@@ -255,6 +267,11 @@ def make_own_keys(config: Config, store: Store | None, masters: Sequence[bytes])
 def node_name(config: Config) -> str:
     """The name of this node among those that share a store: configured, else where it listens on which host."""
     return config.store_node or f"{socket.gethostname()}:{config.server.listen}".replace("/", "_")
+
+
+def process_name(config: Config) -> str:
+    """The name of this node's keeper, in one life of it."""
+    return f"{node_name(config)}/{os.getpid()}"
 
 
 def say(line: str) -> None:

@@ -112,6 +112,7 @@ class WorkersNode:
             records=keep.records,
             callers=UnpackedCallers(),
             own_book=keep.own,
+            health=keep.health,
         )
         self._address = SharedAddress(config.server.listen)
         self._reload = Reload(config, read, self._use)

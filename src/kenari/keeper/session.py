@@ -15,11 +15,13 @@ from kenari.core.errors import KenariError
 from kenari.core.own_keys import OwnKeyBook
 from kenari.core.ports import Admission, Books, Hold, LimitReached, Limits, Line, Records, Reservation
 from kenari.keeper.callers import UnpackedCallers
+from kenari.keeper.health import Member, SharedHealth
 from kenari.keeper.words import (
     Admit,
     Admitted,
     Applied,
     DropOwnKey,
+    Fared,
     Found,
     FromWorker,
     Held,
@@ -66,6 +68,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     records: Records | None
     callers: UnpackedCallers
     own_book: OwnKeyBook | None = None
+    health: SharedHealth | None = None
 
 
 class Session:
@@ -79,6 +82,8 @@ class Session:
         self._books, self._limits, self._records = shared.books, shared.limits, shared.records
         self._callers, self._own_book = shared.callers, shared.own_book
         self._say, self._report = say, report
+        self._health = shared.health
+        self._member: Member | None = None
         self._open: dict[str, Hold] = {}
         self._admitted: dict[str, tuple[Admission, int]] = {}
         self._early: dict[str, Line | None] = {}  # requests that wait for their hold, and their line if it came first
@@ -111,12 +116,19 @@ class Session:
                 self._begin(self._answer(word.number, word.what, self._look(word)))
             case ShowOwnKeys() | PutOwnKey() | DropOwnKey():
                 self._begin(self._answer(word.number, type(word).__name__, self._own(word)))
+            case Fared():
+                if self._member is not None:
+                    self._member.tell(word.mark, word.news)
             case Ready() | Applied() | Leaving():
+                if self._health is not None and self._member is None:
+                    self._member = self._health.join(lambda mark, news: self._say(Fared(mark, news)))
                 self._report(word)
 
     async def ended(self) -> None:
         """The worker has gone: all that it left open is closed. Returns when its last question was answered."""
         self._ended = True
+        if self._member is not None:
+            self._member.leave()
         self._abandon()
         for request, (_, tokens) in tuple(self._admitted.items()):
             self._release(request, tokens)

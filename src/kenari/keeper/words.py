@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from kenari.catalog.health import News
 from kenari.core.own_keys import OwnKeyShown
 from kenari.core.ports import Line, Rate, Repeat
 from kenari.core.price import Price
@@ -121,6 +122,16 @@ class DropOwnKey(Word, frozen=True):
     account: str
     provider: str
     actor: str
+
+
+# -- what both say
+
+
+class Fared(Word, frozen=True):
+    """How a candidate fares, by its mark (`keeper/health.py`)."""
+
+    mark: str
+    news: News
 
 
 # -- what the keeper says
@@ -240,8 +251,10 @@ class OwnKeyDropped(Word, frozen=True):
 
 
 OwnKeyQuestion: TypeAlias = ShowOwnKeys | PutOwnKey | DropOwnKey
-FromWorker: TypeAlias = Ready | Applied | Leaving | Reserve | Note | Settle | Admit | Release | Look | OwnKeyQuestion
-Push: TypeAlias = Setup | Configure | KeySet | OwnKeySet | Drain | End
+FromWorker: TypeAlias = (
+    Ready | Applied | Leaving | Reserve | Note | Settle | Admit | Release | Look | OwnKeyQuestion | Fared
+)
+Push: TypeAlias = Setup | Configure | KeySet | OwnKeySet | Drain | End | Fared
 """What the keeper says unasked."""
 Answer: TypeAlias = Held | Admitted | Found | OwnKeysShown | OwnKeyDropped
 ToWorker: TypeAlias = Push | Answer | Refused
