@@ -144,10 +144,10 @@ def percentile(health: Health, share: float) -> float | None:
 
 class News(msgspec.Struct, frozen=True, array_like=True):
     """What other processes should know of a candidate: all but its speed, which each measures itself. Times are seconds from
-    now, since clocks differ; 0 where there is none."""
+    now, since clocks differ; 0 (or None) where there is none."""
 
     failures: int = 0
-    retry_in: float = 0.0
+    retry_in: float | None = None
     cool: float = 0.0
     probed: bool = False
     excluded_in: float = 0.0
@@ -169,7 +169,7 @@ def news_of(health: Health, now: float) -> News:
     excluded = health.excluded_until > now
     return News(
         failures=health.failures,
-        retry_in=0.0 if health.retry_at is None else max(0.001, health.retry_at - now),
+        retry_in=None if health.retry_at is None else max(0.0, health.retry_at - now),
         cool=health.cool,
         probed=health.probe is not None and now - health.probe < PROBE_SECONDS,
         excluded_in=health.excluded_until - now if excluded else 0.0,
@@ -183,7 +183,7 @@ def learned(health: Health, news: News, now: float) -> Health:
     return msgspec.structs.replace(
         health,
         failures=news.failures,
-        retry_at=now + news.retry_in if news.retry_in else None,
+        retry_at=None if news.retry_in is None else now + news.retry_in,
         cool=news.cool,
         probe=now if news.probed else None,
         excluded_until=now + min(news.excluded_in, MAX_EXCLUSION) if news.excluded_in else 0.0,
@@ -197,14 +197,14 @@ def aged(news: News, seconds: float) -> News:
     excluded, refused_in = max(0.0, news.excluded_in - seconds), max(0.0, news.refused_in - seconds)
     older = News(
         failures=news.failures,
-        retry_in=max(0.001, news.retry_in - seconds) if news.retry_in else 0.0,
+        retry_in=None if news.retry_in is None else max(0.0, news.retry_in - seconds),
         cool=news.cool,
         probed=news.probed and seconds < PROBE_SECONDS,
         excluded_in=excluded,
         code=news.code if excluded else "",
         refused_in=refused_in,
     )
-    forgotten = older.retry_in == 0.001 and seconds > news.retry_in + KEPT  # nobody has called it since
+    forgotten = seconds > (news.retry_in or 0.0) + KEPT  # nobody has called it since
     return CLEAN if forgotten and not (excluded or refused_in) else older
 
 
