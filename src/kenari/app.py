@@ -28,6 +28,7 @@ from kenari.doors.listeners import listen, listen_on, server_context
 from kenari.doors.public import STREAMED_PATHS, PublicDoor
 from kenari.gateway.outside import make_outside
 from kenari.gateway.pins import MemoryPins
+from kenari.gateway.plans import candidates_of
 from kenari.gateway.prices import pricing
 from kenari.gateway.repeats import Repeats
 from kenari.gateway.routing import Routing
@@ -187,6 +188,8 @@ class Server:
         pins_key = derive_key(kept.derived.cache, "pins")
         chance = random.Random(secrets.randbits(128))
         self._routing = Routing(clock, self._pins or MemoryPins(clock), pins_key, chance)
+        health = kept.health.join(self._routing.hear)
+        self._routing.tell = health.tell
         self._draining = False
         settings = config.server
         self._tls = server_context(settings.tls_cert, settings.tls_key) if settings.tls_cert else None
@@ -200,6 +203,8 @@ class Server:
         if self._tls is not None:
             self._tls.load_cert_chain(settings.tls_cert, settings.tls_key)
         door = self._door(config)
+        catalog = Catalog(config.models, config.routes)
+        self._routing.keep_only(candidates_of(catalog, config.providers, Envelopes(self._kept.derived.envelopes)))
         self._edge.serve, self._edge.begin, self._edge.refuse = door.serve, door.begin, door.refuse
         self._edge.limits = edge_limits(settings)
         self._ticker.interval = tick_seconds(config)

@@ -3,6 +3,7 @@ together from the configuration."""
 
 import asyncio
 import importlib
+import os
 import secrets
 import socket
 import sys
@@ -23,6 +24,8 @@ from kenari.core.ports import Answers, Books, Keys, Limits, Records
 from kenari.keeper.answers import Keeping, NodeAnswers
 from kenari.keeper.books import LogBooks
 from kenari.keeper.caller_records import CallerRecords
+from kenari.keeper.health import HealthBoard, SharedHealth
+from kenari.keeper.health_valkey import ValkeyHealth
 from kenari.keeper.key_refresh import KeyRefresh
 from kenari.keeper.ledger_books import BooksSettings, StoreBooks
 from kenari.keeper.mail import Mail, channel_of
@@ -68,6 +71,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     records: Records | None
     derived: Derived
     answers: Answers
+    health: SharedHealth
     own: OwnKeys = NoOwnKeys()
     own_book: OwnKeyBook | None = None
     """Where callers bring their own provider keys; None where they cannot."""
@@ -127,6 +131,9 @@ class Keep:
         self._post = make_post(config, self.store, self.answers)
         self.own = make_own_keys(config, self.store, self.derived.byok)
         """Callers' own provider keys; None where they may bring none."""
+        self.health = HealthBoard(loop.time)
+        shared = config.limits_url.startswith("valkey:")
+        self._nodes = ValkeyHealth(config.limits_url, process_name(config), time.time) if shared else None
         self.kept = Kept(
             books=self.books,
             limits=self.limits,
@@ -134,6 +141,7 @@ class Keep:
             records=self.records,
             derived=self.derived,
             answers=self.answers,
+            health=self.health,
             own=self.own or NoOwnKeys(),
             own_book=self.own,
         )
@@ -170,6 +178,8 @@ class Keep:
         await self.limits.start()
         if self._post is not None:
             self._post.start()
+        if self._nodes is not None:
+            self._nodes.start(self.health)
 
     async def close(self) -> None:
         """Write what is left and part from the store. Nothing may be served any more."""
@@ -181,6 +191,8 @@ class Keep:
         if self._refresh is not None:
             await self._refresh.close()
         await self.limits.close()
+        if self._nodes is not None:
+            await self._nodes.close()
         if self.ledger is not None:
             await self.ledger.close()
         self._log.flush()
@@ -305,6 +317,11 @@ def make_own_keys(config: Config, store: Store | None, masters: Sequence[bytes])
 def node_name(config: Config) -> str:
     """The name of this node among those that share a store: configured, else where it listens on which host."""
     return config.store_node or f"{socket.gethostname()}:{config.server.listen}".replace("/", "_")
+
+
+def process_name(config: Config) -> str:
+    """The name of this node's keeper, in one life of it."""
+    return f"{node_name(config)}/{os.getpid()}"
 
 
 def say(line: str) -> None:

@@ -113,6 +113,7 @@ class WorkersNode:
             callers=UnpackedCallers(),
             own_book=keep.own,
             answers=keep.answers,
+            health=keep.health,
         )
         self._address = SharedAddress(config.server.listen)
         self._reload = Reload(config, read, self._use)

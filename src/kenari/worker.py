@@ -18,8 +18,16 @@ from kenari.keep import Derived, Kept
 from kenari.keeper.books import LogBooks
 from kenari.keeper.callers import PackedCallers, sealed_of, secrets_of
 from kenari.keeper.own_keys import SealedOwnKeys
-from kenari.keeper.remote import Link, RemoteAnswers, RemoteBooks, RemoteLimits, RemoteOwnKeys, RemoteRecords
-from kenari.keeper.words import Applied, Configure, Drain, End, KeySet, Leaving, OwnKeySet, Push, Ready, Setup
+from kenari.keeper.remote import (
+    Link,
+    RemoteAnswers,
+    RemoteBooks,
+    RemoteHealth,
+    RemoteLimits,
+    RemoteOwnKeys,
+    RemoteRecords,
+)
+from kenari.keeper.words import Applied, Configure, Drain, End, Fared, KeySet, Leaving, OwnKeySet, Push, Ready, Setup
 from kenari.keys.bootstrap import OPERATOR, BootstrapKeys
 from kenari.keys.stored import StoredKeys
 from kenari.keys.vault import Vault
@@ -43,6 +51,7 @@ class Worker:
         self._version, self._config, self._newest_keys = 0, b"", KeySet(-1, [])
         self._ready = False
         self.link = Link(self._pushed)
+        self._health = RemoteHealth(self.link)
         self.link.channel.closed.add_done_callback(lambda _: self._signals.stop.set())
         self._signals = Signals(self._end, None)
 
@@ -89,6 +98,7 @@ class Worker:
             records=RemoteRecords(self.link, callers) if setup.stored else None,
             derived=Derived(envelopes=setup.envelopes, cache=setup.cache, hmac=setup.hmac, byok=setup.byok),
             answers=RemoteAnswers(self.link, setup.keeps),
+            health=self._health,
             own=self._own or NoOwnKeys(),
             own_book=None if self._own is None else RemoteOwnKeys(self.link),
         )
@@ -107,6 +117,8 @@ class Worker:
                 self._newest_own = word
                 if self._own is not None:
                     self._own.sealed = sealed_of(word)
+            case Fared():
+                self._health.heard(word)
             case Configure():
                 self._configure(word)
             case Drain():

@@ -94,7 +94,7 @@ def talk(client: str, speakers: tuple[str, ...], only: bool = False) -> list[tup
         for speaker in speakers:
             for number, dialect in enumerate(DIALECTS, 1):
                 rig.upstream.scripts[f"p{number}"] = [reply_of(dialect) if dialect == speaker else error(409)]
-            services.routing.forget(set())
+            services.routing.keep_only(())
             exchange = Exchange(PATHS[client], person.body())
             await door.serve(exchange)
             assert exchange.status == 200, exchange.out

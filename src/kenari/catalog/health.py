@@ -96,12 +96,16 @@ def left(health: Health) -> Health:
 
 
 def succeeded(health: Health, now: float, first_content: float | None) -> Health:
-    """It answered; `first_content` is how many seconds its first content took, None when it had none."""
+    """It answered; `first_content` is how many seconds its first content took, None when it had none.
+
+    An exclusion stays: who answers while it lasts was called before it.
+    """
     latency, samples, measured = health.latency, health.samples, health.measured
     if first_content is not None:
         latency = first_content if latency is None else latency + SMOOTHING * (first_content - latency)
         samples, measured = (*samples[1 - SAMPLES :], first_content), now
-    return Health(latency=latency, measured=measured, samples=samples)
+    until, code = (health.excluded_until, health.code) if health.excluded_until > now else (0.0, "")
+    return Health(latency=latency, measured=measured, samples=samples, excluded_until=until, code=code)
 
 
 def failed(health: Health, now: float, noise: float) -> Health:
@@ -136,3 +140,74 @@ def percentile(health: Health, share: float) -> float | None:
         return None
     ordered = sorted(health.samples)
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
+class News(msgspec.Struct, frozen=True, array_like=True):
+    """What other processes should know of a candidate: all but its speed, which each measures itself. Times are seconds from
+    now, since clocks differ; 0 (or None) where there is none."""
+
+    failures: int = 0
+    retry_in: float | None = None
+    cool: float = 0.0
+    probed: bool = False
+    excluded_in: float = 0.0
+    code: str = ""
+    refused_in: float = 0.0
+
+
+CLEAN = News()
+"""Nothing is wrong with it."""
+
+
+def is_news(before: Health, after: Health) -> bool:
+    """Whether other processes should hear of this change."""
+    return any(getattr(before, name) != getattr(after, name) for name in _TOLD)
+
+
+def news_of(health: Health, now: float) -> News:
+    """What is to be told of a candidate."""
+    excluded = health.excluded_until > now
+    return News(
+        failures=health.failures,
+        retry_in=None if health.retry_at is None else max(0.0, health.retry_at - now),
+        cool=health.cool,
+        probed=health.probe is not None and now - health.probe < PROBE_SECONDS,
+        excluded_in=health.excluded_until - now if excluded else 0.0,
+        code=health.code if excluded else "",
+        refused_in=max(0.0, health.refused_until - now),
+    )
+
+
+def learned(health: Health, news: News, now: float) -> Health:
+    """The state of a candidate of which another process told this."""
+    return msgspec.structs.replace(
+        health,
+        failures=news.failures,
+        retry_at=None if news.retry_in is None else now + news.retry_in,
+        cool=news.cool,
+        probe=now if news.probed else None,
+        excluded_until=now + min(news.excluded_in, MAX_EXCLUSION) if news.excluded_in else 0.0,
+        code=news.code,
+        refused_until=now + min(news.refused_in, REFUSED_SECONDS) if news.refused_in else 0.0,
+    )
+
+
+def aged(news: News, seconds: float) -> News:
+    """The same so many seconds later; `CLEAN` when nothing of it is left."""
+    excluded, refused_in = max(0.0, news.excluded_in - seconds), max(0.0, news.refused_in - seconds)
+    older = News(
+        failures=news.failures,
+        retry_in=None if news.retry_in is None else max(0.0, news.retry_in - seconds),
+        cool=news.cool,
+        probed=news.probed and seconds < PROBE_SECONDS,
+        excluded_in=excluded,
+        code=news.code if excluded else "",
+        refused_in=refused_in,
+    )
+    forgotten = seconds > (news.retry_in or 0.0) + KEPT  # nobody has called it since
+    return CLEAN if forgotten and not (excluded or refused_in) else older
+
+
+KEPT = 3600.0
+"""Seconds for which processes that start later are told of a breaker that nobody has tried since."""
+_TOLD = ("failures", "retry_at", "cool", "probe", "excluded_until", "code", "refused_until")

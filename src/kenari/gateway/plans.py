@@ -1,10 +1,14 @@
 """Plans by name, made once for each name of a configuration; those of callers' own keys for each request."""
 
-from kenari.catalog.models import BYOK, Entry, Kind, Member, Model, Price, TargetRef, not_there
+from collections.abc import Iterator, Mapping
+
+from kenari.catalog.models import BYOK, Catalog, Entry, Kind, Member, Model, Price, TargetRef, not_there
 from kenari.core.caller import Caller
 from kenari.core.errors import KenariError
-from kenari.gateway.plan import Plan, make_plan
+from kenari.core.ids import Envelopes
+from kenari.gateway.plan import Candidate, Plan, make_plan
 from kenari.gateway.services import Services
+from kenari.providers.base import Provider
 
 MAX_NAMED = 4096
 """Names whose plans are remembered."""
@@ -51,3 +55,9 @@ class Plans:
         described = Model(id=name, targets=(TargetRef(provider, model),), kind=kind, price=_ZERO)
         entry = Entry(described, (Member(described),))
         return make_plan(entry, services.providers, services.envelopes, key)
+
+
+def candidates_of(catalog: Catalog, providers: Mapping[str, Provider], envelopes: Envelopes) -> Iterator[Candidate]:
+    """Every candidate of a configuration."""
+    for entry in catalog.entries:
+        yield from make_plan(entry, providers, envelopes).candidates

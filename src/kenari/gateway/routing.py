@@ -1,13 +1,14 @@
 """The order in which a request's candidates are tried: policies and pins over the health that this process has seen."""
 
+import hashlib
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
 from kenari.catalog import health as rules
-from kenari.catalog.health import UNKNOWN, Health, Standing
+from kenari.catalog.health import UNKNOWN, Health, News, Standing
 from kenari.catalog.policies import Choice, Ranked, Wish, arrange
 from kenari.core.errors import KenariError
 from kenari.core.ids import cache_key
@@ -52,11 +53,18 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Routing:
-    """Orders candidates and remembers how they fared. Its memory is the process's own; it outlives a reload."""
+    """Orders candidates and remembers how they fared; it outlives a reload. `tell`, where it is set, lets other processes know,
+    and never waits; `hear` is for what they tell.
+
+    A candidate is known by its mark: its name, and a digest of its provider's address and key. So a key that was changed
+    begins anew, and nodes that mean different keys by one name do not mix them up.
+    """
 
     def __init__(self, clock: Callable[[], float], pins: Pins, secret: bytes, chance: random.Random) -> None:
         self._clock, self.pins, self._secret, self._chance = clock, pins, secret, chance
         self._health: dict[str, Health] = {}
+        self._marks: dict[str, tuple[str, str, str]] = {}
+        self.tell: Callable[[str, News], None] | None = None
 
     async def steps(self, plan: Plan, request: Request | None, conversation: str | None) -> list[Step]:
         """The plan's candidates in the order of trying; excluded ones last, which are not to be called.
@@ -86,8 +94,17 @@ class Routing:
         return cache_key(self._secret, f"{account}\0{model}", session)
 
     def health(self, candidate: Candidate) -> Health:
-        """What is remembered of a candidate."""
-        return self._health.get(candidate.name, UNKNOWN)
+        """What is remembered of a candidate; nothing of one with a caller's own key."""
+        return UNKNOWN if candidate.own else self._health.get(self.mark(candidate), UNKNOWN)
+
+    def mark(self, candidate: Candidate) -> str:
+        """By what a candidate is known to all processes."""
+        key, address = candidate.key, candidate.provider.base_url
+        known = self._marks.get(candidate.name)
+        if known is None or known[0] != key or known[1] != address:
+            digest = hashlib.blake2b(f"{address}\0{key}".encode(), key=self._secret[:64], digest_size=8).hexdigest()
+            known = self._marks[candidate.name] = (key, address, f"{candidate.name}@{digest}")
+        return known[2]
 
     def wait_of(self, candidate: Candidate) -> float:
         """Seconds until it is worth another try."""
@@ -127,11 +144,21 @@ class Routing:
 
     def report(self) -> dict[str, Health]:
         """What is remembered of every candidate by its name, for operators."""
-        return dict(self._health)
+        return {mark.rpartition("@")[0]: health for mark, health in self._health.items()}
 
-    def forget(self, names: set[str]) -> None:
-        """Drop what is remembered of candidates that are not among these (the configuration was reloaded)."""
-        self._health = {name: health for name, health in self._health.items() if name in names}
+    def hear(self, mark: str, news: News) -> None:
+        """What another process knows of a candidate."""
+        health = rules.learned(self._health.get(mark, UNKNOWN), news, self._clock())
+        if health == UNKNOWN:
+            self._health.pop(mark, None)
+        else:
+            self._health[mark] = health
+
+    def keep_only(self, candidates: Iterable[Candidate]) -> None:
+        """Drop what is remembered of all other candidates (the configuration was reloaded)."""
+        self._marks.clear()
+        marks = {self.mark(candidate) for candidate in candidates}
+        self._health = {mark: health for mark, health in self._health.items() if mark in marks}
 
     def jitter(self, longest: float) -> float:
         """A share of some seconds, by chance."""
@@ -139,7 +166,10 @@ class Routing:
 
     def _keep(self, candidate: Candidate, before: Health, after: Health) -> None:
         if after is not before:
-            self._health[candidate.name] = after
+            mark = self.mark(candidate)
+            self._health[mark] = after
+            if self.tell is not None and rules.is_news(before, after):
+                self.tell(mark, rules.news_of(after, self._clock()))
 
     def _report_refusal(self, candidate: Candidate, before: Health, now: float, status: int) -> None:
         if rules.standing(before, now) is not Standing.REFUSED:

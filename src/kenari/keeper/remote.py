@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Literal, TypeVar
 
+from kenari.catalog.health import News
 from kenari.core.caller import Caller
 from kenari.core.errors import KenariError
 from kenari.core.own_keys import OwnKeyShown
@@ -24,6 +25,7 @@ from kenari.core.ports import (
 )
 from kenari.keeper.callers import PackedCallers
 from kenari.keeper.channel import Channel
+from kenari.keeper.health import Hears, Member
 from kenari.keeper.relay import Relay
 from kenari.keeper.words import (
     Admit,
@@ -31,6 +33,7 @@ from kenari.keeper.words import (
     Answer,
     DropOwnKey,
     Extend,
+    Fared,
     Found,
     Held,
     KeepAnswer,
@@ -271,6 +274,32 @@ class RemoteOwnKeys:
     async def drop(self, account: str, provider: str, *, actor: str) -> bool:
         """Forget a key; False when there was none."""
         return (await self._link.ask(lambda number: DropOwnKey(number, account, provider, actor), OwnKeyDropped)).there
+
+
+class RemoteHealth:
+    """`keeper.health.SharedHealth` of the keeper, for the one member that this process is."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._hears: Hears | None = None
+
+    def join(self, hears: Hears) -> Member:
+        """Take part; what is known already comes soon."""
+        self._hears = hears
+        return self
+
+    def tell(self, mark: str, news: News) -> None:
+        """Let the others know."""
+        self._link.say(Fared(mark, news))
+
+    def leave(self) -> None:
+        """Hear no more."""
+        self._hears = None
+
+    def heard(self, word: Fared) -> None:
+        """The keeper says what another process has told."""
+        if self._hears is not None:
+            self._hears(word.mark, word.news)
 
 
 def error_of(word: Refused) -> KenariError:

@@ -27,6 +27,7 @@ from kenari.core.ports import (
 )
 from kenari.keeper.answers import NodeAnswers
 from kenari.keeper.callers import UnpackedCallers
+from kenari.keeper.health import Member, SharedHealth
 from kenari.keeper.relay import Relay
 from kenari.keeper.words import (
     Admit,
@@ -35,6 +36,7 @@ from kenari.keeper.words import (
     Attach,
     DropOwnKey,
     Extend,
+    Fared,
     Found,
     FromWorker,
     Held,
@@ -49,6 +51,7 @@ from kenari.keeper.words import (
     PutOwnKey,
     Ready,
     Refused,
+    Relayed,
     Release,
     Reserve,
     Settle,
@@ -85,6 +88,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     callers: UnpackedCallers
     own_book: OwnKeyBook | None = None
     answers: NodeAnswers
+    health: SharedHealth | None = None
 
 
 class Session:
@@ -101,6 +105,8 @@ class Session:
         self._answers = shared.answers
         self.relay = Relay(say, self._attach)
         """The way of answers to and from this worker."""
+        self._health = shared.health
+        self._member: Member | None = None
         self._open: dict[str, Hold] = {}
         self._admitted: dict[str, tuple[Admission, int]] = {}
         self._early: dict[str, Line | None] = {}  # requests that wait for their hold, and their line if it came first
@@ -120,10 +126,6 @@ class Session:
             case Reserve():
                 self._early[word.id] = None
                 self._begin(self._reserve(word))
-            case Attach() | Piece() | Sign():
-                self.relay.hear(word)
-            case KeepAnswer():
-                self._answers.keep(word.account, word.request, word.whole)
             case Extend():
                 self._begin(self._answer(word.number, "extend", self._extend(word)))
             case Note():
@@ -139,13 +141,28 @@ class Session:
                 self._begin(self._answer(word.number, word.what, self._look(word)))
             case ShowOwnKeys() | PutOwnKey() | DropOwnKey():
                 self._begin(self._answer(word.number, type(word).__name__, self._own(word)))
+            case KeepAnswer():
+                self._answers.keep(word.account, word.request, word.whole)
+            case Attach() | Piece() | Sign() | Fared():
+                self._pass_on(word)
             case Ready() | Applied() | Leaving():
+                if self._health is not None and self._member is None:
+                    self._member = self._health.join(lambda mark, news: self._say(Fared(mark, news)))
                 self._report(word)
+
+    def _pass_on(self, word: Relayed | Fared) -> None:
+        """What is meant for other workers."""
+        if not isinstance(word, Fared):
+            self.relay.hear(word)
+        elif self._member is not None:
+            self._member.tell(word.mark, word.news)
 
     async def ended(self) -> None:
         """The worker has gone: all that it left open is closed. Returns when its last question was answered."""
         self._ended = True
         self.relay.close()
+        if self._member is not None:
+            self._member.leave()
         self._abandon()
         for request, (_, tokens) in tuple(self._admitted.items()):
             self._release(request, tokens)

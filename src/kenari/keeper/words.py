@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from kenari.catalog.health import News
 from kenari.core.own_keys import OwnKeyShown
 from kenari.core.ports import Line, Rate, Repeat, Whole
 from kenari.core.price import Price
@@ -171,6 +172,13 @@ class Sign(Word, frozen=True):
 Relayed: TypeAlias = Attach | Piece | Sign
 
 
+class Fared(Word, frozen=True):
+    """How a candidate fares, by its mark (`keeper/health.py`)."""
+
+    mark: str
+    news: News
+
+
 # -- what the keeper says
 
 
@@ -303,8 +311,9 @@ FromWorker: TypeAlias = (
     | OwnKeyQuestion
     | KeepAnswer
     | Relayed
+    | Fared
 )
-Push: TypeAlias = Setup | Configure | KeySet | OwnKeySet | Drain | End
+Push: TypeAlias = Setup | Configure | KeySet | OwnKeySet | Drain | End | Fared
 """What the keeper says unasked."""
 Answer: TypeAlias = Held | Admitted | Found | OwnKeysShown | OwnKeyDropped
 ToWorker: TypeAlias = Push | Answer | Refused | Relayed
