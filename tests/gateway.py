@@ -80,9 +80,10 @@ class Gateway:
         method: str = "POST",
         headers: Mapping[str, str] | None = None,
         key: str | None = KEY,
+        seconds: float = 60,
     ) -> Answer:
         """One request, the whole answer."""
-        connection = http.client.HTTPConnection(*self.address, timeout=60)
+        connection = http.client.HTTPConnection(*self.address, timeout=seconds)
         try:
             sent = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
             lines = {"content-type": "application/json"} | ({"authorization": f"Bearer {key}"} if key else {})

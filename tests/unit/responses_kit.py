@@ -122,7 +122,7 @@ def frames_of(data: bytes) -> list[dict[str, Any]]:
 
 def target(dialect: str = "responses", **members: Any) -> Target:
     """A provider's model."""
-    profile: Profile = members.pop("profile", Profile())
+    profile: Profile = members.pop("profile", Profile(response_format="json_schema"))
     return Target(
         dialect=dialect, model="vendor", profile=profile, maker="responses/p/v", envelopes=Envelopes(b"k"), **members
     )

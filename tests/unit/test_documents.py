@@ -152,7 +152,7 @@ def test_a_bomb_kills_its_worker_only(data: bytes, why: str) -> None:
     process = psutil.Process()
     assert len(data) < 1 << 20
     before = process.memory_info().rss
-    assert why in read(data, memory=192 << 20).error
+    assert why in read(data, memory=160 << 20).error
     assert process.memory_info().rss - before < 16 << 20
     assert read(b"fine", "x.txt").text == "fine"
     assert read(sample("report.docx")).error == ""

@@ -147,9 +147,15 @@ def test_a_temperature_within_the_range_stays_as_it_was_written() -> None:
         ("json_schema", "messages", "json_schema", "native"),
         ("json_object", "messages", "json_schema", "instruct"),
         ("json_object", "responses", "json_schema", "native"),
+        ("json_schema", "chat", None, "native"),
+        ("json_schema", "messages", None, "function"),
+        ("json_schema", "responses", None, "function"),
+        ("json_object", "responses", None, "instruct"),
     ],
 )
-def test_a_response_format_is_asked_for_in_the_strongest_way(kind: str, dialect: str, able: str, way: str) -> None:
+def test_a_response_format_is_asked_for_in_the_strongest_way(
+    kind: str, dialect: str, able: str | None, way: str
+) -> None:
     """Native, else a forced function, else words: never silently ignored."""
     wanted = Format("json_object") if kind == "json_object" else Format("json_schema", schema=SCHEMA)
     to = target(dialect, response_format=able)

@@ -184,10 +184,47 @@ def test_json_object_in_words() -> None:
 
 
 def test_a_native_format_is_left_to_its_provider() -> None:
-    made = rig(says(BAD), profile=Profile())
+    made = rig(says(BAD), profile=Profile(response_format="json_schema"))
     answer = made.ask("chat", **asking("chat"))
     assert "".join(deltas_of("chat", answer.data)) == BAD
     assert made.upstream.sent[0]["response_format"]["json_schema"]["schema"] == SCHEMA
+
+
+@pytest.mark.parametrize("client", FORMATS)
+def test_a_provider_that_nobody_vouches_for_is_asked_natively_and_checked(client: str) -> None:
+    """Servers that do not know the wish ignore it without a word: what they answer is never passed on as JSON."""
+    made = rig(completion("A colour."), completion(GOOD), profile=Profile())
+    answer = made.ask(client, stream=False, **asking(client))
+    assert json.loads(text_of(client, answer.json)) == json.loads(GOOD)
+    for sent in made.upstream.sent:
+        assert sent["response_format"]["json_schema"]["schema"] == SCHEMA
+    made = rig(says("A ", "colour."), says("Still a colour."), profile=Profile())
+    answer = made.ask(client, **asking(client))
+    assert "did not answer in the JSON that was asked for" in answer.out.decode()
+    assert b"colour" not in answer.out
+    good = rig(says(GOOD[:5], GOOD[5:]), profile=Profile()).ask(client, **asking(client))
+    assert deltas_of(client, good.data) == [GOOD[:5], GOOD[5:]]
+
+
+def test_a_provider_is_not_doubted_where_it_cannot_be_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the library, for a schema that only the provider understands, and where logprobs are wanted."""
+    odd: dict[str, Any] = {
+        "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"pattern": "(?=a)b"}}}
+    }
+    assert "".join(deltas_of("chat", rig(says("b"), profile=Profile()).ask("chat", **odd).data)) == "b"
+    probs = rig(says(BAD), profile=Profile()).ask("chat", logprobs=True, **asking("chat"))
+    assert "".join(deltas_of("chat", probs.data)) == BAD
+    monkeypatch.setattr(schema, "_LIBRARY", "kenari_no_such_library")
+    assert "".join(deltas_of("chat", rig(says(BAD), profile=Profile()).ask("chat", **asking("chat")).data)) == BAD
+
+
+def test_a_function_that_was_not_called_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where nothing can be checked: words instead of the forced call are asked for again, then refused."""
+    monkeypatch.setattr(schema, "_LIBRARY", "kenari_no_such_library")
+    made = rig(completion("A colour."), completion("A colour."), profile=FUNCTION)
+    answer = made.ask("chat", stream=False, **asking("chat"))
+    assert (answer.status, "function was not called" in answer.json["error"]["message"]) == (502, True)
+    assert len(made.upstream.requests) == 2
 
 
 def test_s126_json_on_responses_only_where_the_operator_allows_it() -> None:

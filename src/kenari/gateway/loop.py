@@ -15,7 +15,7 @@ from kenari.core.fold import Block
 from kenari.core.ports import Leg
 from kenari.core.request import CallPart, Part, Request, ResultPart, TextPart, ToolChoice, Turn
 from kenari.dialects.base import Proof
-from kenari.dialects.fit.format import function_name, way_of
+from kenari.dialects.fit.format import function_name, is_checked, way_of
 from kenari.gateway.legs import Legs
 from kenari.gateway.plan import Candidate
 from kenari.gateway.schema import Check, make_check
@@ -79,9 +79,7 @@ class Runner(Protocol):
 
 def needs_loop(request: Request, candidate: Candidate) -> bool:
     """Whether one call of this candidate may not be enough, or its answer has to be looked at."""
-    return bool(request.served) or (
-        request.format is not None and way_of(request, candidate.target) not in (None, "native")
-    )
+    return bool(request.served) or (request.format is not None and is_checked(request, candidate.target))
 
 
 class Loop(Sink):
@@ -100,8 +98,8 @@ class Loop(Sink):
         self._legs = Legs(frozenset(entries))
         way = way_of(self.request, candidate.target)
         self._function = function_name(request.format) if way == "function" and request.format else ""
-        self._check = self._make_check(way)
-        self._shaped = way in ("function", "instruct")
+        self._check = self._make_check(way) if is_checked(self.request, candidate.target) else None
+        self._shaped = way in ("function", "instruct") or (self._check is not None and not self._wants_logprobs())
         self._shape: Shape | None = None
         self._fault: str | None = None
 
@@ -246,16 +244,18 @@ class Loop(Sink):
 
     def _make_check(self, way: str | None) -> Check | None:
         wanted = self.request.format
-        if wanted is None or way in (None, "native"):
+        if wanted is None:
             return None
         try:
             return make_check(wanted)
         except KenariError as error:
-            if (
-                way == "function" and error.elsewhere
-            ):  # only the library is missing: the function itself holds the model
-                return None
+            if way == "native" or (way == "function" and error.elsewhere):
+                return None  # the provider understands the schema, or only the library is missing
             raise
+
+    def _wants_logprobs(self) -> bool:
+        """They belong to the provider's own pieces of text, which a shaped answer does not keep."""
+        return "logprobs" in self.request.fields
 
     def _sealed(self, blocks: list[Block]) -> str:
         proofs: list[Proof] = []

@@ -62,7 +62,7 @@ class Shape:
         judged = not self._called and (stop is None or stop.reason not in ("length", "filter"))
         fault = None
         if judged:
-            fault = self._check(text) if self._check is not None and text else None if text else "it is empty"
+            fault = self._fault_of(text)
         if fault is not None and not self.shown:
             return [], fault
         out: list[Event] = []
@@ -72,6 +72,13 @@ class Shape:
         if self._block is not None:
             out.append(Close(self._block))
         return out, fault
+
+    def _fault_of(self, text: str) -> str | None:
+        if not text:
+            return "it is empty"
+        if self._check is not None:
+            return self._check(text)
+        return "the function was not called" if self._function and self._call is None else None
 
     def _add(self, index: int, piece: str, out: list[Event]) -> None:
         if self._call is not None and index != self._call:

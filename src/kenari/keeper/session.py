@@ -146,9 +146,13 @@ class Session:
             case Attach() | Piece() | Sign() | Fared():
                 self._pass_on(word)
             case Ready() | Applied() | Leaving():
-                if self._health is not None and self._member is None:
-                    self._member = self._health.join(lambda mark, news: self._say(Fared(mark, news)))
+                self._join()
                 self._report(word)
+
+    def _join(self) -> None:
+        """Hear from now on how candidates fare elsewhere."""
+        if self._health is not None and self._member is None:
+            self._member = self._health.join(lambda mark, news: self._say(Fared(mark, news)))
 
     def _pass_on(self, word: Relayed | Fared) -> None:
         """What is meant for other workers."""

@@ -31,7 +31,7 @@ ROWS: dict[str, Row] = {
     "openai": Row(
         "responses",
         "https://api.openai.com/v1",
-        Profile(prompt_cache_key=True, files=True, efforts=_OPENAI),
+        Profile(prompt_cache_key=True, files=True, efforts=_OPENAI, response_format="json_schema"),
         "OPENAI_API_KEY",
         "openai",
     ),
@@ -46,6 +46,7 @@ ROWS: dict[str, Row] = {
             files=True,
             extra_fields=False,
             efforts=_OPENAI,
+            response_format="json_schema",
         ),
         "OPENAI_API_KEY",
         "openai",
@@ -56,6 +57,7 @@ ROWS: dict[str, Row] = {
         "messages",
         "https://api.anthropic.com/v1",
         Profile(
+            response_format="json_schema",
             betas=(
                 "interleaved-thinking-2025-05-14",
                 "fine-grained-tool-streaming-2025-05-14",
@@ -67,7 +69,8 @@ ROWS: dict[str, Row] = {
         "anthropic",
     ),
     # OpenRouter: one `reasoning` object for all models, whose seven efforts it maps itself; it wants `reasoning` back;
-    # cache marks, files and audio go to the vendors that take them (reasoning tokens guide, chat request schema).
+    # cache marks, files and audio go to the vendors that take them (reasoning tokens guide, chat request schema). Which
+    # of its models hold to a schema differs, so nobody vouches for that.
     "openrouter": Row(
         "chat",
         "https://openrouter.ai/api/v1",
@@ -88,7 +91,13 @@ ROWS: dict[str, Row] = {
     "groq": Row(
         "chat",
         "https://api.groq.com/openai/v1",
-        Profile(max_tokens_field="max_completion_tokens", efforts=_THREE, logprobs=False, extra_fields=False),
+        Profile(
+            max_tokens_field="max_completion_tokens",
+            efforts=_THREE,
+            logprobs=False,
+            extra_fields=False,
+            response_format="json_schema",
+        ),
         "GROQ_API_KEY",
         "groq",
     ),
@@ -121,11 +130,13 @@ ROWS: dict[str, Row] = {
             prompt_cache_key=True,
             efforts=("none", "high"),
             logprobs=False,
+            response_format="json_schema",
         ),
         "MISTRAL_API_KEY",
         "mistral",
     ),
-    # Together: reasoning_effort is low, medium or high; reasoning stands in `reasoning` (reasoning guide).
+    # Together: reasoning_effort is low, medium or high; reasoning stands in `reasoning` (reasoning guide). Some of its
+    # models hold to a schema, others do not.
     "together": Row(
         "chat",
         "https://api.together.xyz/v1",
@@ -137,33 +148,43 @@ ROWS: dict[str, Row] = {
     "fireworks": Row(
         "chat",
         "https://api.fireworks.ai/inference/v1",
-        Profile(efforts=_FOUR, reasoning_content_roundtrip=True),
+        Profile(efforts=_FOUR, reasoning_content_roundtrip=True, response_format="json_schema"),
         "FIREWORKS_API_KEY",
         "fireworks-ai",
     ),
     # xAI: what all models with an effort take; grok-4.5 and later have no `none` (reasoning guide). Models without
     # the parameter refuse it whatever its value: set effort = "none" for them.
-    "xai": Row("chat", "https://api.x.ai/v1", Profile(efforts=_THREE), "XAI_API_KEY", "xai"),
+    "xai": Row(
+        "chat", "https://api.x.ai/v1", Profile(efforts=_THREE, response_format="json_schema"), "XAI_API_KEY", "xai"
+    ),
     # Gemini's OpenAI endpoint: unknown members are refused ("Unknown name"); `none` is refused by Gemini 3 and later,
     # `minimal` by some of its models (OpenAI compatibility page and its forum).
     "gemini": Row(
         "chat",
         "https://generativelanguage.googleapis.com/v1beta/openai",
-        Profile(efforts=_THREE, extra_fields=False, logprobs=False),
+        Profile(efforts=_THREE, extra_fields=False, logprobs=False, response_format="json_schema"),
         "GEMINI_API_KEY",
         "google",
     ),
     # Servers of one's own: chat is their most complete and honest stream, whatever else they speak.
     # Ollama: images as data only, tool_choice is ignored (OpenAI compatibility page).
     "ollama": Row(
-        "chat", "http://127.0.0.1:11434/v1", Profile(image_urls=False, tool_choice_required=False, efforts=_FOUR)
+        "chat",
+        "http://127.0.0.1:11434/v1",
+        Profile(image_urls=False, tool_choice_required=False, efforts=_FOUR, response_format="json_schema"),
     ),
     # llama-server: templates of thinking models read reasoning_content back; its responses never say that they were cut
     # (measured, b10434).
     "llama-server": Row(
-        "chat", "http://127.0.0.1:8080/v1", Profile(reasoning_content_roundtrip=True, cuts_silently=True)
+        "chat",
+        "http://127.0.0.1:8080/v1",
+        Profile(reasoning_content_roundtrip=True, cuts_silently=True, response_format="json_schema"),
     ),
     # vLLM: reasoning_content was renamed to reasoning (reasoning outputs page; measured, 0.32).
-    "vllm": Row("chat", "http://127.0.0.1:8000/v1", Profile(efforts=_FOUR, reasoning_field="reasoning")),
-    "sglang": Row("chat", "http://127.0.0.1:30000/v1", Profile(efforts=_THREE)),
+    "vllm": Row(
+        "chat",
+        "http://127.0.0.1:8000/v1",
+        Profile(efforts=_FOUR, reasoning_field="reasoning", response_format="json_schema"),
+    ),
+    "sglang": Row("chat", "http://127.0.0.1:30000/v1", Profile(efforts=_THREE, response_format="json_schema")),
 }

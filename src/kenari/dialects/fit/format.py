@@ -28,7 +28,7 @@ def way_of(request: Request, target: Target) -> Way | None:
     wanted = request.format
     if wanted is None:
         return None
-    able = target.profile.response_format
+    able = target.profile.response_format or ("json_schema" if target.dialect == "chat" else "none")
     if target.dialect == "messages" and wanted.kind == "json_object":  # that format has no word for it
         able = "none"
     if able in ("json_schema", wanted.kind):
@@ -36,6 +36,15 @@ def way_of(request: Request, target: Target) -> Way | None:
     if wanted.kind == "json_schema" and target.profile.tool_choice_required and not request.tools:
         return "function" if _is_object(wanted.schema) else "instruct"
     return "instruct"
+
+
+def is_checked(request: Request, target: Target) -> bool:
+    """Whether we look at the answer ourselves: always, but where a profile vouches for a provider that enforces it.
+
+    Servers of one's own that do not know the wish ignore it without a word.
+    """
+    way = way_of(request, target)
+    return way is not None and (way != "native" or target.profile.response_format is None)
 
 
 def fit_format(request: Request, target: Target) -> Request:

@@ -32,7 +32,8 @@ def encode_request(request: Request, profile: Profile) -> bytes:
     turns = request.turns
     if same:
         if turns and turns[0].raw is None and turns[0].param == "instructions":
-            out["instructions"] = request.fields["instructions"]
+            words = turns[0]
+            out["instructions"] = _joined(words) if words.touched else request.fields["instructions"]
             turns = turns[1:]
     else:
         lead = leading_system(turns)
@@ -86,7 +87,8 @@ def _format(wanted: Format) -> dict[str, Any]:
 
 def _input(request: Request, turns: list[Turn], same: bool) -> Any:
     source = request.fields.get("input")
-    if same and source is not None and jsonx.kind(source) == "string" and not any(turn.touched for turn in turns):
+    alone = len(turns) == 1 and turns[0].param == "input" and not turns[0].touched
+    if same and alone and source is not None and jsonx.kind(source) == "string":
         return source
     items: list[Any] = []
     for turn in turns:
@@ -95,6 +97,11 @@ def _input(request: Request, turns: list[Turn], same: bool) -> Any:
         else:
             items += _items(turn, same)
     return items
+
+
+def _joined(turn: Turn) -> Raw:
+    """The texts of the instructions with what was put behind them."""
+    return jsonx.quoted_raw(b"".join(part.text for part in turn.parts if isinstance(part, TextPart)))
 
 
 def _items(turn: Turn, same: bool) -> list[Any]:
