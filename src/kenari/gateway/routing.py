@@ -127,8 +127,8 @@ class Routing:
             after = rules.left(before)
         elif error is None:
             after = rules.succeeded(before, now, outcome.first_content)
-            if before.retry_at is None:  # nearly always: it worked and works
-                self._health[candidate.name] = after
+            if before.retry_at is None and not before.failures:  # nearly always: it worked and works
+                self._health[self.mark(candidate)] = after
                 return
         elif outcome.status in REFUSALS:
             after = rules.refused(before, now)
