@@ -168,7 +168,7 @@ def test_results_only_turns_stay_as_they_are() -> None:
 def test_d12_a_block_of_an_unknown_kind_inside_a_result_crosses_to_nobody(dialect: str) -> None:
     """D9, D12: left out and named; the rest of the result goes on."""
     content = [{"type": "search_result", "title": "UNSAYABLE"}, {"type": "text", "text": "RESULT"}]
-    body = {
+    body: dict[str, Any] = {
         "model": "m",
         "messages": [
             {"role": "user", "content": "hi"},
