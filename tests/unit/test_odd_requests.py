@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from fit_kit import ENVELOPES, MAKER, envelope, fitted, request, said, target, user
-from gateway_kit import Rig, error
+from gateway_kit import GOOD, PATHS, Rig, error
 from responses_kit import request as responses_request
 from responses_kit import sent
 
@@ -168,7 +168,7 @@ def test_results_only_turns_stay_as_they_are() -> None:
 def test_d12_a_block_of_an_unknown_kind_inside_a_result_crosses_to_nobody(dialect: str) -> None:
     """D9, D12: left out and named; the rest of the result goes on."""
     content = [{"type": "search_result", "title": "UNSAYABLE"}, {"type": "text", "text": "RESULT"}]
-    body = {
+    body: dict[str, Any] = {
         "model": "m",
         "messages": [
             {"role": "user", "content": "hi"},
@@ -182,3 +182,33 @@ def test_d12_a_block_of_an_unknown_kind_inside_a_result_crosses_to_nobody(dialec
     assert [notice.name for notice in made.notices] == ["search_result"]
     assert b"RESULT" in out
     assert b"UNSAYABLE" not in out
+
+
+# -- doors
+
+
+@pytest.mark.parametrize("path", PATHS.values())
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [
+        ("multipart/form-data; boundary=x", 415),
+        ("application/octet-stream", 415),
+        ("application/json; charset=utf-8", 400),
+        ("application/x-www-form-urlencoded", 400),  # what curl says of -d
+        ("text/plain", 400),
+    ],
+)
+def test_a_body_that_is_no_json_by_its_type_is_415(path: str, kind: str, status: int) -> None:
+    """3.2: forms and files are refused by their type; JSON under a type that clients send by mistake is read."""
+    headers = {b"authorization": b"Bearer kn-test", b"content-type": kind.encode()}
+    got = Rig(GOOD).post(path, b"{}", headers)
+    assert got.status == status
+
+
+def test_m1_a_model_that_is_not_there_in_the_clients_own_envelope() -> None:
+    """M1, E6: Anthropic's SDKs read their own errors."""
+    auth = {b"authorization": b"Bearer kn-test"}
+    theirs = Rig(GOOD).post("/v1/models/none", b"", auth | {b"anthropic-version": b"2023-06-01"}, "GET")
+    assert (theirs.status, theirs.json["type"], theirs.json["error"]["type"]) == (404, "error", "not_found_error")
+    ours = Rig(GOOD).post("/v1/models/none", b"", auth, "GET")
+    assert (ours.status, ours.json["error"]["code"]) == (404, "model_not_found")

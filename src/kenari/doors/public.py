@@ -55,7 +55,7 @@ class PublicDoor:
         """The coroutine that answers this exchange."""
         path = exchange.path
         dialect = BY_PATH.get(path) if exchange.method == "POST" and not self._cors else None
-        if dialect is not None:
+        if dialect is not None and exchange.headers.get(b"content-type", _PLAIN) == _PLAIN:  # nearly every request
             return self._gateway.complete(exchange, dialect)
         return self._route(exchange, path)
 
@@ -66,10 +66,10 @@ class PublicDoor:
 
     def refuse(self, exchange: Exchange, error: KenariError) -> None:
         """Answer a request that the inbound end could not accept, in the format that its path speaks."""
-        answer_error(exchange, dialect_of(exchange.path), error)
+        answer_error(exchange, dialect_of(exchange.path, exchange.headers), error)
 
     async def _route(self, exchange: Exchange, path: str) -> None:
-        dialect = dialect_of(path)
+        dialect = dialect_of(path, exchange.headers)
         try:
             if path.startswith("/v1/v1/"):  # SDKs append /v1/messages to a pasted /v1 base (D24)
                 path = path[3:]
@@ -151,6 +151,7 @@ class PublicDoor:
         return False
 
 
+_PLAIN = b"application/json"
 _PREFLIGHT = (
     b"access-control-allow-methods: GET, POST, OPTIONS\r\n"
     b"access-control-allow-headers: authorization, content-type, x-api-key, anthropic-version, anthropic-beta, "
@@ -166,11 +167,12 @@ _EXPOSED = (
 )
 
 
-def dialect_of(path: str) -> Dialect:
-    """The format whose error envelope a path speaks: Messages below /v1/messages, else OpenAI's."""
+def dialect_of(path: str, headers: dict[bytes, bytes]) -> Dialect:
+    """The format whose error envelope a path speaks: Messages below /v1/messages, and on the list of models for clients
+    of that format (M1), else OpenAI's."""
     if path.startswith("/v1/v1/"):
         path = path[3:]
-    if path.startswith("/v1/messages"):
+    if path.startswith("/v1/messages") or (path.startswith(MODELS_PATH) and b"anthropic-version" in headers):
         return DIALECTS["messages"]
     return BY_PATH.get(path, DIALECTS["chat"])
 

@@ -27,7 +27,7 @@ def note_losses(request: Request, fitted: Request, target: Target, notices: list
         lost.append(_STOPS[request.origin])
     if request.origin != target.dialect:
         lost += _OWN.get(request.origin, ())
-    elif not target.profile.logprobs:
+    elif request.origin == "chat" and not target.profile.logprobs:
         lost += ("logprobs", "top_logprobs")
     lost += [name for name in request.extra if not _passes(name, request, target)]
     wish, left = request.thinking, fitted.thinking
