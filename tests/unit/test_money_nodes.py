@@ -95,10 +95,10 @@ def places(folder: Path, urls: Sequence[str], workers: int = 1) -> Generator[lis
         yield nodes
 
 
-def test_u5_a_balance_for_ten_lets_ten_of_a_hundred_pass_over_two_nodes(
+def test_a_balance_for_ten_lets_ten_of_a_hundred_pass_over_two_nodes(
     new_postgres: Callable[[], str], tmp_path: Path
 ) -> None:
-    """S163: the others are 402, the balance ends at 0, the ledger verifies, and so it does for a budget that nodes share."""
+    """The others are 402, the balance ends at 0, the ledger verifies, and so it does for a budget that nodes share."""
     url = new_postgres()
     with places(tmp_path, [url, url]) as nodes:
         one, two = (Node(place.gateway) for place in nodes)

@@ -1,4 +1,4 @@
-"""Idempotency-Key over the workers of a node, over nodes, and with answers that are kept (F14): real processes."""
+"""Idempotency-Key over the workers of a node, over nodes, and with answers that are kept: real processes."""
 
 import http.client
 import json
@@ -73,7 +73,7 @@ def same(answers: Sequence[Answer]) -> None:
 
 
 @pytest.mark.parametrize("store", ["sqlite", "none"])
-def test_f14_over_workers_a_repeat_gets_the_same_answer_while_in_flight(store: str, tmp_path: Path) -> None:
+def test_over_workers_a_repeat_gets_the_same_answer_while_in_flight(store: str, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/kenari.db" if store == "sqlite" else "none:"
     with house([url], workers=4) as here:
         node = here.nodes[0]
@@ -90,8 +90,8 @@ def test_f14_over_workers_a_repeat_gets_the_same_answer_while_in_flight(store: s
             assert (other.status, here.made(before)) == (409, 1)
 
 
-def test_f14_the_first_client_may_go_while_one_of_another_worker_is_there(tmp_path: Path) -> None:
-    """And with the last one the provider is broken off within a second (U6)."""
+def test_the_first_client_may_go_while_one_of_another_worker_is_there(tmp_path: Path) -> None:
+    """And with the last one the provider is broken off."""
     with house([f"sqlite:///{tmp_path}/kenari.db"], workers=2) as here:
         node = here.nodes[0]
         first = [Reader(node, "key 1", "held") for _ in range(1)]
@@ -109,8 +109,8 @@ def test_f14_the_first_client_may_go_while_one_of_another_worker_is_there(tmp_pa
         assert here.made() == 2
 
 
-def test_f14_the_death_of_the_worker_that_answers_breaks_the_answer_for_all(tmp_path: Path) -> None:
-    """D16: never a clean end; nobody waits for ever."""
+def test_the_death_of_the_worker_that_answers_breaks_the_answer_for_all(tmp_path: Path) -> None:
+    """Never a clean end; nobody waits for ever."""
     with house([f"sqlite:///{tmp_path}/kenari.db"], workers=2) as here:
         node = here.nodes[0]
         readers = [Reader(node, "key 1", "hangs").begin() for _ in range(6)]
@@ -119,7 +119,7 @@ def test_f14_the_death_of_the_worker_that_answers_breaks_the_answer_for_all(tmp_
         assert all(reader.broken() for reader in readers)
 
 
-def test_f14_over_nodes_a_repeat_gets_the_same_answer_while_in_flight(new_postgres: Callable[[], str]) -> None:
+def test_over_nodes_a_repeat_gets_the_same_answer_while_in_flight(new_postgres: Callable[[], str]) -> None:
     url = new_postgres()
     with house([url, url]) as here:
         one, two = here.nodes
@@ -140,7 +140,7 @@ def test_f14_over_nodes_a_repeat_gets_the_same_answer_while_in_flight(new_postgr
         assert here.made(before) == 1
 
 
-def test_f14_over_nodes_a_client_that_goes_or_a_node_that_dies_is_noticed(new_postgres: Callable[[], str]) -> None:
+def test_over_nodes_a_client_that_goes_or_a_node_that_dies_is_noticed(new_postgres: Callable[[], str]) -> None:
     url = new_postgres()
     with house([url, url]) as here:
         one, two = here.nodes
@@ -158,7 +158,7 @@ def test_f14_over_nodes_a_client_that_goes_or_a_node_that_dies_is_noticed(new_po
         assert time.monotonic() - began < 35
 
 
-def test_f14_answers_that_are_kept_are_sent_again_and_charged_once(store_url: str) -> None:
+def test_answers_that_are_kept_are_sent_again_and_charged_once(store_url: str) -> None:
     with house([store_url], workers=2, more='[idempotency]\nkeep = "3s"\n') as here:
         node = here.nodes[0]
         for stream in STREAMS:
@@ -175,7 +175,7 @@ def test_f14_answers_that_are_kept_are_sent_again_and_charged_once(store_url: st
         assert failed == [404, 404]
 
 
-def test_s104_what_is_kept_cannot_be_read_in_the_store_and_goes(tmp_path: Path) -> None:
+def test_what_is_kept_cannot_be_read_in_the_store_and_goes(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/kenari.db"
     with house([url], more='[idempotency]\nkeep = "2s"\n') as here:
         same([ask(here.nodes[0], "key", stream=True, model="plain") for _ in range(2)])
