@@ -17,6 +17,7 @@ from kenari.dialects.failures import failure_of_status, retry_after
 from kenari.gateway.pins import MemoryPins
 from kenari.gateway.routing import Routing
 from kenari.gateway.serve import Gateway
+from kenari.providers.rows import ROWS
 
 T = TypeVar("T")
 REFUSED = KenariError("upstream_unavailable", "x")
@@ -427,6 +428,24 @@ def test_tokens_are_counted_where_a_target_can_and_nobodys_health_is_touched_m4(
     counted = play(rig, story)
     assert counted[:2] == [(200, 4321), (200, 4321)]
     assert all(status == 200 and 0 < count < 100 for status, count in counted[2:])
+
+
+def test_a_responses_provider_counts_exactly_where_it_can_m4() -> None:
+    """OpenAI's counting endpoint gets what it knows of the request, and no more."""
+    ask = {"model": "m", "system": "be brief", "messages": [{"role": "user", "content": "x"}], "max_tokens": 9}
+    for profile, count in ((ROWS["openai"].profile, 77), (Profile(), None)):
+        rig = Rig(
+            [answer({"object": "response.input_tokens", "input_tokens": 77})], dialect="responses", profile=profile
+        )
+        got = rig.post("/v1/messages/count_tokens", json.dumps(ask).encode())
+        assert got.status == 200
+        assert (got.json["input_tokens"] == 77) == (count == 77)
+        assert len(rig.upstream.requests) == (1 if count else 0)
+        for request in rig.upstream.requests:
+            assert request.url == "http://p1/v1/responses/input_tokens"
+            sent = json.loads(request.body)
+            assert (sent["model"], sent["instructions"]) == ("vendor-model", "be brief")
+            assert not {"stream", "store", "max_output_tokens", "include"} & set(sent)
 
 
 def hedged(first: list[Script], second: list[Script]) -> tuple[list[Any], Any, list[bool]]:

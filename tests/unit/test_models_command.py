@@ -8,7 +8,7 @@ import pytest
 
 from kenari.cli import main
 from kenari.commands import importing
-from kenari.commands.importing import decimal
+from kenari.commands.importing import Facts, changed, decimal, same
 from kenari.config.load import load_config
 
 TEXT = """# my models
@@ -115,6 +115,14 @@ def test_import_says_what_is_missing(
     monkeypatch.chdir(folder)
     assert main(["models", "import"]) == 1
     assert "no kenari.toml" in capsys.readouterr().err
+
+
+def test_import_leaves_an_amount_that_is_written_another_way() -> None:
+    facts = {"m": Facts({"price": {"input": "0.6", "output": "1"}}, "x")}
+    text = '[models.m]\nprice = { input = "0.60", output = "2" }\n'
+    assert changed(text, facts) == '[models.m]\nprice = { input = "0.60", output = "1" }\n'
+    assert not same("nonsense", "1")
+    assert not same(None, "0")
 
 
 def test_amounts() -> None:

@@ -47,13 +47,14 @@ def model_body(catalog: Catalog, name: str, anthropic: bool, sees: Sees) -> byte
 
 
 def _pricing(price: Price | None) -> dict[str, str | None] | None:
-    """The four prices of tokens (M1), and those that the model has beside them."""
+    """The four prices of tokens as they are charged (M1), and those that the model has beside them."""
     if price is None:
         return None
     beside = {"cache_write_1h": price.cache_write_1h}
     beside |= {"image": price.image, "character": price.character, "second": price.second}
     tokens = {"input": price.input, "output": price.output}
-    tokens |= {"cache_read": price.cache_read, "cache_write": price.cache_write}
+    for name, amount in (("cache_read", price.cache_read), ("cache_write", price.cache_write)):
+        tokens[name] = price.input if amount is None else amount
     return tokens | {name: amount for name, amount in beside.items() if amount is not None}
 
 

@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from datetime import date
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
@@ -125,9 +126,17 @@ def changed(text: str, facts: Mapping[str, Facts]) -> str:
                 continue
             prices = table.setdefault("price", _toml.inline_table())
             for kind, amount in value.items():
-                if prices.get(kind) != amount:
+                if not same(prices.get(kind), amount):
                     prices[kind] = amount
     return _toml.dumps(document)
+
+
+def same(written: Any, amount: str) -> bool:
+    """Whether the file says this amount already, in its own way (`0.60`)."""
+    try:
+        return written is not None and Decimal(str(written)) == Decimal(amount)
+    except InvalidOperation:
+        return False
 
 
 def write(path: Path, text: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kenari.catalog.listing import list_body
-from kenari.catalog.models import Catalog, Entry
+from kenari.catalog.models import Catalog, Entry, Price
 from kenari.commands.base import add_command, add_group
 from kenari.commands.importing import import_models
 from kenari.config import Config
@@ -21,7 +21,7 @@ from kenari.gateway.routing import Routing
 if TYPE_CHECKING:
     from kenari.commands.base import Commands
 
-_COLUMNS = ("MODEL", "KIND", "WINDOW", "CAP", "INPUT", "OUTPUT", "READ", "WRITE", "ACCESS", "SERVED BY")
+_COLUMNS = ("MODEL", "KIND", "WINDOW", "CAP", "INPUT", "OUTPUT", "READ", "WRITE", "BESIDE", "ACCESS", "SERVED BY")
 
 
 def add(commands: "Commands") -> None:
@@ -84,9 +84,18 @@ def _row(entry: Entry) -> tuple[str, ...]:
         "?" if model.context_window is None else str(model.context_window),
         str(model.max_output_tokens),
         *("-" if one is None else one for one in prices),
+        _beside(price),
         model.access,
         f"{entry.policy}: {', '.join(served)}" if route else ", ".join(targets),
     )
+
+
+def _beside(price: Price | None) -> str:
+    """What is paid beside tokens: for an image, a million characters, a second."""
+    if price is None:
+        return "-"
+    units = (("an image", price.image), ("1M characters", price.character), ("a second", price.second))
+    return ", ".join(f"{amount} {unit}" for unit, amount in units if amount is not None) or "-"
 
 
 def _start() -> float:

@@ -77,6 +77,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     betas: tuple[str, ...] = ()
     """Messages: the `anthropic-beta` names that may travel from a client to this provider (F4)."""
     count_tokens: bool | None = None
-    """The provider answers `/messages/count_tokens`. Default: messages providers only."""
+    """The provider counts prompts: messages providers at `/messages/count_tokens`, by default; responses providers at
+    `/responses/input_tokens`, where this is set."""
     headers: dict[str, str] = {}
     """Fixed headers for every call."""

@@ -1,6 +1,7 @@
-"""Counting a prompt (M4): by a Messages provider where one does. A refusal or a silence is no failure: then we estimate."""
+"""Counting a prompt (M4): by a provider where one does. A refusal or a silence is no failure: then we estimate."""
 
 import asyncio
+from typing import NamedTuple
 
 from msgspec import Raw
 
@@ -19,8 +20,21 @@ from kenari.gateway.waiting import while_waiting
 from kenari.providers.base import endpoint
 from kenari.wire import jsonx
 
-_COUNTED = ("model", "messages", "system", "tools", "tool_choice", "thinking")
-"""The members that the counting endpoint knows."""
+
+class Place(NamedTuple):
+    """Where providers of a dialect count, and the members of a request that they know there."""
+
+    path: str
+    members: tuple[str, ...]
+
+
+_PLACES = {
+    "messages": Place("/messages/count_tokens", ("model", "messages", "system", "tools", "tool_choice", "thinking")),
+    "responses": Place(
+        "/responses/input_tokens",
+        ("model", "input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "reasoning", "text"),
+    ),
+}
 
 MAX_SECONDS = 20.0
 MAX_BODY = 1024 * 1024
@@ -62,23 +76,25 @@ async def _ready(request: Request, prepared: Preparation | None, candidate: Cand
 
 
 def _counts(candidate: Candidate) -> bool:
-    flag = candidate.provider.profile.count_tokens
-    return candidate.provider.dialect == "messages" and flag is not False
+    dialect, flag = candidate.provider.dialect, candidate.provider.profile.count_tokens
+    return dialect in _PLACES and (dialect == "messages" if flag is None else flag)
 
 
 def _body(fitted: Request, candidate: Candidate) -> bytes:
     """What the counting endpoint is asked. Raises the 400 of what its format has no words for."""
+    known = _PLACES[candidate.provider.dialect].members
     members = jsonx.members(candidate.dialect.encode_request(fitted, candidate.provider.profile))
-    return jsonx.encode({name: raw for name, raw in members.items() if name in _COUNTED})
+    return jsonx.encode({name: raw for name, raw in members.items() if name in known})
 
 
 async def count_at_provider(body: bytes, candidate: Candidate, upstream: Upstream, ticker: Ticker) -> int | None:
     """The provider's count of a prompt, None when it does not say."""
     provider = candidate.provider
+    place = _PLACES[provider.dialect]
     whole = _Whole(asyncio.get_running_loop())
     whole.call = upstream.start(
         Outgoing(
-            url=endpoint(provider, "/messages/count_tokens"),
+            url=endpoint(provider, place.path),
             headers=candidate.signed,
             body=body,
             connect_timeout=provider.connect_timeout,

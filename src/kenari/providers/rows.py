@@ -27,11 +27,11 @@ _FOUR: tuple[Effort, ...] = ("none", "low", "medium", "high")
 
 ROWS: dict[str, Row] = {
     # OpenAI: newer chat models refuse max_tokens and know the role developer; cache key in both formats; unknown
-    # members are refused (API reference). `max` is left out: most models that know xhigh refuse it.
+    # members are refused (API reference); prompts are counted at /responses/input_tokens. `max` is left out: most models that know xhigh refuse it.
     "openai": Row(
         "responses",
         "https://api.openai.com/v1",
-        Profile(prompt_cache_key=True, files=True, efforts=_OPENAI, response_format="json_schema"),
+        Profile(prompt_cache_key=True, files=True, efforts=_OPENAI, count_tokens=True, response_format="json_schema"),
         "OPENAI_API_KEY",
         "openai",
     ),
