@@ -3,6 +3,7 @@
 import asyncio
 import io
 import os
+import shutil
 import struct
 import time
 import zipfile
@@ -119,6 +120,16 @@ def test_a_scanned_page_is_read_where_ocr_is_configured(tmp_path: Path, monkeypa
     reading = read(sample("scanned.pdf"), ocr="eng+ind")
     assert reading.text.startswith("[page 1]\nseen P5 ")
     assert reading.text.endswith("eng+ind")
+
+
+@pytest.mark.skipif(shutil.which("tesseract") is None, reason="tesseract is not installed here")
+def test_a_scanned_page_is_read_by_the_real_tesseract() -> None:
+    """LibreOffice's page as a picture, read back; another language than those installed is the operator's affair."""
+    reading = read(sample("scanned.pdf"), ocr="eng", timeout=120.0)
+    assert (reading.error, reading.pages) == ("", 1)
+    for word in ("[page 1]", "Laporan kuartal", "marker-one", "marker-two", "Surabaya", "marker-three"):
+        assert word in reading.text
+    assert "ask the operator to check documents.ocr" in read(sample("scanned.pdf"), ocr="xxx", timeout=120.0).error
 
 
 def zipped(name: str, data: bytes) -> bytes:
