@@ -13,6 +13,7 @@ from kenari.core.ids import Envelopes
 from kenari.core.profile import Profile
 from kenari.dialects.fit import Target, fit
 from kenari.dialects.registry import DIALECTS
+from kenari.dialects.responses.dialect import ResponsesDialect
 from kenari.providers.rows import ROWS
 from kenari.wire import jsonx
 from kenari.wire.sse import Frames
@@ -99,6 +100,7 @@ def responses_agent() -> dict[str, Any]:
     }
 
 
+CLIENTS = DIALECTS | {"responses": ResponsesDialect(formats=True)}
 AGENTS = {"chat": chat_agent, "messages": messages_agent, "responses": responses_agent}
 ENDS = {"chat": (2, 4, 7, 9), "messages": (1, 3, 5, 7), "responses": (2, 5, 7, 9)}
 """After how many items the agent's turns end: each time it asks the model."""
@@ -130,7 +132,7 @@ def sent(client: str, provider: str, body: bytes, profile: Profile) -> dict[str,
         envelopes=Envelopes(b"k" * 32),
         max_output=500,
     )
-    fitted = fit(DIALECTS[client].decode_request(body), target, lambda key: "sealed-" + key)
+    fitted = fit(CLIENTS[client].decode_request(body), target, lambda key: "sealed-" + key)
     return jsonx.members(DIALECTS[provider].encode_request(fitted, profile))
 
 
