@@ -10,9 +10,12 @@ import pytest
 from msgspec import Raw
 
 from kenari.core.ids import Envelopes
+from kenari.core.ports import Leg
 from kenari.core.profile import Profile
 from kenari.dialects.fit import Target, fit
 from kenari.dialects.registry import DIALECTS
+from kenari.dialects.responses.dialect import ResponsesDialect
+from kenari.ledger.price import charge, make_price
 from kenari.providers.rows import ROWS
 from kenari.wire import jsonx
 from kenari.wire.sse import Frames
@@ -99,6 +102,7 @@ def responses_agent() -> dict[str, Any]:
     }
 
 
+CLIENTS = DIALECTS | {"responses": ResponsesDialect(formats=True)}
 AGENTS = {"chat": chat_agent, "messages": messages_agent, "responses": responses_agent}
 ENDS = {"chat": (2, 4, 7, 9), "messages": (1, 3, 5, 7), "responses": (2, 5, 7, 9)}
 """After how many items the agent's turns end: each time it asks the model."""
@@ -130,7 +134,7 @@ def sent(client: str, provider: str, body: bytes, profile: Profile) -> dict[str,
         envelopes=Envelopes(b"k" * 32),
         max_output=500,
     )
-    fitted = fit(DIALECTS[client].decode_request(body), target, lambda key: "sealed-" + key)
+    fitted = fit(CLIENTS[client].decode_request(body), target, lambda key: "sealed-" + key)
     return jsonx.members(DIALECTS[provider].encode_request(fitted, profile))
 
 
@@ -239,7 +243,7 @@ CHAT_USAGE: dict[str, tuple[dict[str, Any], int, int, int]] = {
 
 @pytest.mark.parametrize("row", ROWS)
 def test_what_a_provider_says_of_its_cache_is_counted(row: str) -> None:
-    """U1, U2: cache reads and writes of every row, apart from fresh input, so that each is billed at its own price."""
+    """U1, U2, U4: cache reads and writes of every row, apart from fresh input, each billed at its own price."""
     made = ROWS[row]
     frames: list[Any]
     if made.dialect == "chat":
@@ -266,3 +270,6 @@ def test_what_a_provider_says_of_its_cache_is_counted(row: str) -> None:
     usage_seen = [event.usage for event in events if getattr(event, "usage", None) is not None][-1]
     assert (usage_seen.fresh, usage_seen.cache_read or 0, usage_seen.cache_write) == (fresh, read, written)
     assert usage_seen.prompt == 100
+    price = make_price("1", "2", cache_read="0.1", cache_write="1.25")
+    bill = charge([Leg("t", usage_seen, "ok", 1.0)], price)
+    assert bill == fresh * 1000 + read * 100 + written * 1250 + 5 * 2000

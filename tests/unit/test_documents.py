@@ -3,12 +3,16 @@
 import asyncio
 import io
 import os
+import re
+import shutil
 import struct
 import time
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+import pypdfium2
 import pytest
 
 from kenari.documents.kinds import UnreadableError, decode, kind_of
@@ -119,6 +123,68 @@ def test_a_scanned_page_is_read_where_ocr_is_configured(tmp_path: Path, monkeypa
     reading = read(sample("scanned.pdf"), ocr="eng+ind")
     assert reading.text.startswith("[page 1]\nseen P5 ")
     assert reading.text.endswith("eng+ind")
+
+
+def changed(archive: bytes, name: str, change: Callable[[bytes], bytes]) -> bytes:
+    """An archive with one file of it changed."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(archive)) as old, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as new:
+        for entry in old.namelist():
+            new.writestr(entry, change(old.read(entry)) if entry == name else old.read(entry))
+    return out.getvalue()
+
+
+def test_slides_stand_in_the_order_in_which_they_are_shown() -> None:
+    """A slide that was moved keeps its number."""
+
+    def swap(text: bytes) -> bytes:
+        first, second = re.findall(rb"<p:sldId [^>]*/>", text)
+        return text.replace(first, b"@").replace(second, first).replace(b"@", second)
+
+    text = read(changed(sample("deck.pptx"), "ppt/presentation.xml", swap)).text
+    assert 0 <= text.index("[slide 1]\nSecond slide") < text.index("[slide 2]\nFirst slide")
+    broken = read(changed(sample("deck.pptx"), "ppt/presentation.xml", lambda _: b"<")).text
+    assert broken.index("First slide") < broken.index("Second slide")
+
+
+def joined(*names: str) -> bytes:
+    """One PDF of the pages of several."""
+    whole = pypdfium2.PdfDocument.new()
+    for name in names:
+        whole.import_pages(pypdfium2.PdfDocument(sample(name)))
+    out = io.BytesIO()
+    whole.save(out)
+    return out.getvalue()
+
+
+def test_a_page_without_text_among_others_is_said_or_recognised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A contract with one scanned page must not look whole."""
+    mixed = joined("report.pdf", "scanned.pdf", "report.pdf", "scanned.pdf")
+    reading = read(mixed)
+    assert (reading.pages, reading.error) == (4, "")
+    assert reading.cut == "pages that are pictures without text: 2, 4"
+    program = tmp_path / "tesseract"
+    program.write_text("#!/bin/sh\necho recognised\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    reading = read(mixed, ocr="eng")
+    assert reading.cut == ""
+    assert [page for page in reading.text.split("[page ")[1:] if "recognised" in page] == [
+        "2]\nrecognised\n\n",
+        "4]\nrecognised",
+    ]
+
+
+@pytest.mark.skipif(shutil.which("tesseract") is None, reason="tesseract is not installed here")
+def test_a_scanned_page_is_read_by_the_real_tesseract() -> None:
+    """LibreOffice's page as a picture, read back; another language than those installed is the operator's affair."""
+    reading = read(sample("scanned.pdf"), ocr="eng", timeout=120.0)
+    assert (reading.error, reading.pages) == ("", 1)
+    for word in ("[page 1]", "Laporan kuartal", "marker-one", "marker-two", "Surabaya", "marker-three"):
+        assert word in reading.text
+    assert "ask the operator to check documents.ocr" in read(sample("scanned.pdf"), ocr="xxx", timeout=120.0).error
 
 
 def zipped(name: str, data: bytes) -> bytes:

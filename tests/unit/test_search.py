@@ -57,6 +57,43 @@ def test_searxng() -> None:
     assert wanted.trusted
 
 
+def searxng_result(title: str, url: str, content: str, place: int) -> dict[str, Any]:
+    """One result with all members that SearXNG of 2026-08-22 sends."""
+    empty = ("img_src", "iframe_src", "audio_src", "thumbnail", "pubdate", "views", "author", "metadata", "priority")
+    scheme, _, rest = url.partition("://")
+    host, _, path = rest.partition("/")
+    return dict.fromkeys(empty, "") | {
+        "template": "default.html",
+        "title": title,
+        "content": content,
+        "publishedDate": None,
+        "length": None,
+        "engines": ["birds"],
+        "open_group": False,
+        "close_group": False,
+        "positions": [place],
+        "score": 1.0 / place,
+        "category": "general",
+        "url": url,
+        "engine": "birds",
+        "parsed_url": [scheme, host, f"/{path}", "", "", ""],
+    }
+
+
+def test_a_whole_answer_of_searxng() -> None:
+    """As a real one sent it for two documents of its own."""
+    results = [
+        searxng_result("The canary", "https://birds.example/canary", "A canary eats seeds and greens.", 1),
+        searxng_result("Canary colours", "https://other.example/colours", "The canary is yellow.", 2),
+    ]
+    more: dict[str, Any] = {name: [] for name in ("answers", "corrections", "infoboxes", "suggestions")}
+    web = Web({"query": "canary", "results": results, **more, "unresponsive_engines": []})
+    assert asyncio.run(SearxngSearch(web, "http://127.0.0.1:8888", 5).search(QUERY)) == [
+        Hit("https://birds.example/canary", "The canary", "A canary eats seeds and greens."),
+        Hit("https://other.example/colours", "Canary colours", "The canary is yellow."),
+    ]
+
+
 def test_brave() -> None:
     web = Web({"web": {"results": FOUND}})
     found = asyncio.run(BraveSearch(web, "key", 5).search(Query(text="x", allowed=("a.example", "b.example"))))

@@ -18,6 +18,8 @@ from kenari.documents.limits import DocumentLimits, Job, Reading
 _PARAGRAPH = "{http://schemas.openxmlformats.org/drawingml/2006/main}p"
 _RUN = "{http://schemas.openxmlformats.org/drawingml/2006/main}t"
 _SLIDE = re.compile(r"ppt/slides/slide(\d+)\.xml")
+_SLIDE_ID = "{http://schemas.openxmlformats.org/presentationml/2006/main}sldId"
+_LINK = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id"
 _BLANK_LINES = re.compile(r"\n{3,}")
 OCR_SCALE = 2.5
 """Pages are drawn at 72 dpi times this for OCR."""
@@ -36,6 +38,7 @@ class Pages:
     def __init__(self, limits: DocumentLimits, word: str) -> None:
         self._limits, self._word = limits, word
         self._parts: list[str] = []
+        self._notes: list[str] = []
         self._size = 0
         self.count = 0
         self.full = False
@@ -52,12 +55,17 @@ class Pages:
         self._parts.append(f"[{self._word} {self.count}]\n{text}" if self._word else text)
         self._size += len(text)
 
+    def note(self, words: str) -> None:
+        """Something else that is missing."""
+        self._notes.append(words)
+
     def reading(self, total: int | None = None) -> Reading:
         """What was collected; `total` is how many pages there are."""
         if total is not None and total > self.count and not self.cut:
             self.cut = f"only the first {self.count} of {total} pages are here"
         pages = self.count if self._word else 0
-        return Reading(text="\n\n".join(part for part in self._parts if part), pages=pages, cut=self.cut)
+        cut = "; ".join(words for words in (self.cut, *self._notes) if words)
+        return Reading(text="\n\n".join(part for part in self._parts if part), pages=pages, cut=cut)
 
     @property
     def empty(self) -> bool:
@@ -92,44 +100,57 @@ def _pdf(data: bytes, limits: DocumentLimits) -> Reading:
         words = "it is protected by a password. send it without one" if locked else _BROKEN
         raise UnreadableError(words) from None
     total = len(document)
-    pages = Pages(limits, "page")
-    for number in range(min(total, limits.max_pages)):
-        page = document[number]
-        text = page.get_textpage()
-        pages.add(text.get_text_bounded())
-        text.close()
-        page.close()
-        if pages.full:
-            break
     if not total:
         raise UnreadableError("it has no pages")
-    if not pages.empty:
-        return pages.reading(total)
-    if not limits.ocr:
-        raise UnreadableError(_SCANNED)
-    return _recognised(document, total, limits)
-
-
-def _recognised(document: Any, total: int, limits: DocumentLimits) -> Reading:
-    """A scanned PDF through tesseract, page by page."""
     pages = Pages(limits, "page")
+    pictures: list[int] = []
     for number in range(min(total, limits.max_pages)):
         page = document[number]
-        width, height = page.get_size()
-        scale = min(OCR_SCALE, (MAX_PIXELS / max(1.0, width * height)) ** 0.5)
-        bitmap: Any = page.render(scale=scale, grayscale=True)
-        rows = bytes(bitmap.buffer)
-        step, wide = bitmap.stride, bitmap.width
-        plain = b"".join(rows[row * step : row * step + wide] for row in range(bitmap.height))
-        picture = b"P5\n%d %d\n255\n%b" % (wide, bitmap.height, plain)
-        bitmap.close()
+        text = _page_text(page)
+        if not text.strip() and _has_picture(page, library):
+            if limits.ocr:
+                text = _recognised(page, limits)
+            else:
+                pictures.append(number + 1)
+        pages.add(text)
         page.close()
-        pages.add(_tesseract(picture, limits.ocr))
         if pages.full:
             break
     if pages.empty:
-        raise UnreadableError("no text was found on its pages")
+        raise UnreadableError("no text was found on its pages" if limits.ocr or not pictures else _SCANNED)
+    if pictures:
+        pages.note(f"pages that are pictures without text: {_listed(pictures)}")
     return pages.reading(total)
+
+
+def _page_text(page: Any) -> str:
+    text = page.get_textpage()
+    try:
+        return str(text.get_text_bounded())
+    finally:
+        text.close()
+
+
+def _has_picture(page: Any, library: Any) -> bool:
+    return any(True for _ in page.get_objects(filter=(library.raw.FPDF_PAGEOBJ_IMAGE,)))
+
+
+def _listed(numbers: list[int]) -> str:
+    shown = ", ".join(str(number) for number in numbers[:20])
+    return shown if len(numbers) <= 20 else f"{shown} and {len(numbers) - 20} more"
+
+
+def _recognised(page: Any, limits: DocumentLimits) -> str:
+    """The text of a scanned page, by tesseract."""
+    width, height = page.get_size()
+    scale = min(OCR_SCALE, (MAX_PIXELS / max(1.0, width * height)) ** 0.5)
+    bitmap: Any = page.render(scale=scale, grayscale=True)
+    rows = bytes(bitmap.buffer)
+    step, wide = bitmap.stride, bitmap.width
+    plain = b"".join(rows[row * step : row * step + wide] for row in range(bitmap.height))
+    picture = b"P5\n%d %d\n255\n%b" % (wide, bitmap.height, plain)
+    bitmap.close()
+    return _tesseract(picture, limits.ocr)
 
 
 def _tesseract(picture: bytes, languages: str) -> str:
@@ -155,13 +176,27 @@ def _docx(data: bytes, limits: DocumentLimits) -> Reading:
 def _pptx(data: bytes, limits: DocumentLimits) -> Reading:
     pages = Pages(limits, "slide")
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        found = [(int(match.group(1)), name) for name in archive.namelist() if (match := _SLIDE.fullmatch(name))]
-        found.sort()
-        for _, name in found[: limits.max_pages]:
+        found = _slides(archive)
+        for name in found[: limits.max_pages]:
             pages.add("\n".join(_paragraphs(archive.read(name))))
             if pages.full:
                 break
     return pages.reading(len(found))
+
+
+def _slides(archive: zipfile.ZipFile) -> list[str]:
+    """The slides in the order in which they are shown, which is not that of their numbers once some were moved."""
+    names = {name for name in archive.namelist() if _SLIDE.fullmatch(name)}
+    shown: list[str] = []
+    try:
+        links = ElementTree.fromstring(archive.read("ppt/_rels/presentation.xml.rels"))
+        targets = {link.get("Id"): f"ppt/{link.get('Target', '').removeprefix('/ppt/')}" for link in links}
+        listed = ElementTree.fromstring(archive.read("ppt/presentation.xml")).iter(_SLIDE_ID)
+        shown = [targets.get(slide.get(_LINK), "") for slide in listed]
+    except (KeyError, ElementTree.ParseError):
+        pass  # by their numbers, then
+    rest = sorted(names - set(shown), key=lambda name: int(name.removeprefix("ppt/slides/slide").removesuffix(".xml")))
+    return [name for name in dict.fromkeys(shown) if name in names] + rest
 
 
 def _paragraphs(slide: bytes) -> Iterator[str]:
