@@ -5,7 +5,7 @@ that waits for its next try costs nothing but time.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -120,7 +120,7 @@ def kind(program: Program) -> str:
 
 
 @contextmanager
-def _kenari(model: AgentModel, name: str) -> Iterator[tuple[Gateway, str]]:
+def _kenari(model: AgentModel, name: str) -> Generator[tuple[Gateway, str]]:
     """A kenari and the key that the agent has."""
     provider: dict[str, Any] = {"dialect": "chat", "base_url": model.base_url("chat"), "api_key": "sk-up"}
     entry: dict[str, Any] = {"targets": [f"scripted/{MODEL}"], "reasoning": True}
@@ -281,6 +281,7 @@ def test_a_silence_of_250_seconds(agents_model: AgentModel, tmp_path: Path) -> N
         _silent(agents_model, names, 250.0, tmp_path) as places,
         ThreadPoolExecutor(len(ALL)) as pool,
     ):
-        lived = list(pool.map(lambda at, program: _wait_out(at, agents_model, program), places, ALL))
+        waits = [pool.submit(_wait_out, place, agents_model, one) for place, one in zip(places, ALL, strict=True)]
+        lived = [wait.result() for wait in waits]
     seen = {name: (one.outcome.status, one.done, len(one.exchanges)) for name, one in zip(names, lived, strict=True)}
     assert seen == dict.fromkeys(names, (0, True, 1))
