@@ -32,6 +32,8 @@ PAGES = Path(__file__).parents[3] / "docs" / "clients"
 SLOW = [OPENCODE_CHAT, QWEN, PI_CHAT, CLINE]
 PROGRAMS = [CODEX, CLAUDE, *(pytest.param(one, marks=pytest.mark.agents_slow) for one in SLOW)]
 SHOWN_URL, SHOWN_MODEL = "http://127.0.0.1:8080", "gpt-oss-120b"
+ANSWER = "demo/scripted"
+"""The name that the model gives itself in each answer."""
 INSTALLS = ("npm install ", "pip install ")
 
 
@@ -80,4 +82,4 @@ def test_the_lines_of_a_page_run(gateway: Gateway, program: Program, tmp_path: P
         timeout=200,
     )
     assert done.returncode == 0, done
-    assert done.stdout.count("You said: ") >= len(uses) or "say hello" in done.stdout, done
+    assert done.stdout.count(ANSWER) >= len(uses) + 1, done  # `--check` shows its answer too
