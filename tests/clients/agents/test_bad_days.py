@@ -237,7 +237,9 @@ def _wait_out(place: Place, model: AgentModel, program: Program, *words: str, **
     """A run of an agent before a provider that is silent twice: before its first words and amid them."""
     task = f"silence-{place.project.parent.name}"
     outcome = run(program, place, f"Do the task:{task} and stop.", *words, seconds=850.0, **env)
-    return Lived(outcome, model.of(task), [])
+    answered = "".join(GOOD_TEXT)  # Qwen Code asks once more when all is done: what it should remember of the answer
+    asked = [one for one in model.of(task) if not any(answered in message for message in one.said.messages)]
+    return Lived(outcome, asked, [])
 
 
 @contextmanager
@@ -246,7 +248,9 @@ def _silent(
 ) -> Iterator[list[Place]]:
     """kenari before such a provider, and a place for each name."""
     for name in names:
-        model.always[f"silence-{name}"] = Play(text=(*GOOD_TEXT, "ALL", " DONE"), pause=pause)
+        task = f"silence-{name}"
+        model.scripts[task] = Script([])
+        model.bad[task] = [Play(text=(*GOOD_TEXT, "ALL", " DONE"), pause=pause)]
     provider: dict[str, Any] = {"dialect": "chat", "base_url": model.base_url("chat"), "api_key": "sk-up"}
     with running_gateway(config_text({"up": provider}, {MODEL: {"targets": [f"up/{MODEL}"]}}, **timers)) as gateway:
         yield [Place(folder / name / "home", folder / name / "project", gateway) for name in names]
