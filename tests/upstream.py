@@ -488,11 +488,12 @@ class ScriptedProvider:
 
     async def _wait(self, writer: asyncio.StreamWriter, seconds: float) -> None:
         """Be silent, but notice when the client goes."""
-        for _ in range(int(seconds / 0.02) or 1):
+        until = self._loop.time() + seconds
+        while self._loop.time() < until:
             if writer.transport.is_closing():
                 self.gone += 1
                 raise ConnectionResetError
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(min(0.02, seconds))
 
 
 def _chunk(data: bytes) -> bytes:

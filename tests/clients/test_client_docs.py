@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from gateway import KEY, Gateway, config_text, running_gateway
 
-from kenari.cli import parser
+from kenari.cli import main, parser
 from kenari.connect.client import Client, Server, fill, load, names
 from kenari.connect.merge import merged
 
@@ -66,6 +67,23 @@ def test_each_command_of_the_pages_is_one() -> None:
     assert len(found) >= 2 * len(names())
     for line in found:
         parser().parse_args(line.partition(" -- ")[0].split()[1:])
+
+
+@pytest.mark.parametrize("name", names())
+def test_the_set_up_of_a_page_runs(
+    gateway: Gateway, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each `kenari connect` line, for the server and with the key that the variables name. (What uses it is run by
+    tests/clients/agents/test_pages.py, and below.)"""
+    for variable, value in (("HOME", str(tmp_path)), ("KENARI_URL", gateway.url), ("KENARI_API_KEY", KEY)):
+        monkeypatch.setenv(variable, value)
+    for variable in ("XDG_CONFIG_HOME", "CODEX_HOME", "CLAUDE_CONFIG_DIR", "LLM_USER_PATH", "PI_CODING_AGENT_DIR"):
+        monkeypatch.delenv(variable, raising=False)
+    lines = re.findall(r"^(kenari connect .*)$", _page(name), re.M)
+    assert len(lines) == 2
+    for line in lines:
+        assert main(shlex.split(line)[1:]) == 0, capsys.readouterr()
+    assert f"{SHOWN.model} says " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", [name for name in names() if load(name).language])

@@ -82,6 +82,21 @@ def test_a_long_prompt_is_measured_at_its_beginning_and_reckoned_up() -> None:
     assert Count(many, words, "unknown").prompt() == estimate_prompt(many)
 
 
+def test_u3_json_in_a_prompt_is_counted_as_it_stands() -> None:
+    """A tool's schema is no escaped text: escapes in its strings are part of it (agents send such), and so are quotes in
+    a tool's name."""
+    schema = {"type": "object", "properties": {"path": {"type": "string", "pattern": '^\\w+ "x" \n$'}}}
+    function = {"name": 'say "hi" \\ now', "description": 'it says "hi"\n', "parameters": schema}
+    body = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+    tools = [{"type": "function", "function": function}]
+    words = Words()
+    plain = DIALECTS["chat"].decode_request(json.dumps(body).encode())
+    offered = DIALECTS["chat"].decode_request(json.dumps(body | {"tools": tools}).encode())
+    tokens = Count(offered, words, "m").prompt() - Count(plain, Words(), "m").prompt()
+    assert json.dumps(schema) in words.texts
+    assert tokens == len((function["name"] + function["description"]).split()) + len(json.dumps(schema).split())
+
+
 def test_u3_what_was_broken_off_counts_at_least_what_it_said() -> None:
     """A Messages provider begins with one token of output: that is no report of what came after."""
     begun = Usage(fresh=9, output=1)

@@ -16,6 +16,7 @@ from kenari.core.request import (
     TextPart,
 )
 from kenari.core.usage import Usage, estimate_tokens
+from kenari.wire import jsonx
 
 IMAGE_TOKENS = 1000
 """An image of ordinary size costs about this much with the vendors that say so."""
@@ -24,17 +25,22 @@ TURN_TOKENS = 4
 """What a message costs besides its text: role and separators."""
 
 
-def estimate_prompt(request: Request, count: Callable[[Escaped], int] = estimate_tokens) -> int:
-    """The tokens of a whole prompt: texts, calls, results, tools; at least 1. `count` counts one escaped text."""
-    total = sum(TURN_TOKENS + _parts(turn.parts, count) for turn in request.turns)
+def estimate_prompt(
+    request: Request,
+    count: Callable[[Escaped], int] = estimate_tokens,
+    count_json: Callable[[bytes], int] = estimate_tokens,
+) -> int:
+    """The tokens of a whole prompt: texts, calls, results, tools; at least 1. `count` counts one escaped text,
+    `count_json` a raw JSON value, which a model sees as it stands."""
+    total = sum(TURN_TOKENS + _parts(turn.parts, count, count_json) for turn in request.turns)
     for tool in request.tools:
-        total += count(tool.name.encode("utf-8", "replace") + (tool.description or b""))
+        total += count(jsonx.escape(tool.name) + (tool.description or b""))
         if tool.schema is not None:
-            total += count(bytes(tool.schema))
+            total += count_json(bytes(tool.schema))
     return max(1, total)
 
 
-def _parts(parts: Iterable[Part], count: Callable[[Escaped], int]) -> int:
+def _parts(parts: Iterable[Part], count: Callable[[Escaped], int], count_json: Callable[[bytes], int]) -> int:
     total = 0
     for part in parts:
         match part:
@@ -43,7 +49,7 @@ def _parts(parts: Iterable[Part], count: Callable[[Escaped], int]) -> int:
             case CallPart():
                 total += count(part.arguments) + TURN_TOKENS
             case ResultPart():
-                total += _parts(part.parts, count) + TURN_TOKENS
+                total += _parts(part.parts, count, count_json) + TURN_TOKENS
             case ImagePart():
                 total += IMAGE_TOKENS
             case FilePart():
@@ -51,7 +57,7 @@ def _parts(parts: Iterable[Part], count: Callable[[Escaped], int]) -> int:
             case AudioPart():
                 total += len(part.data) // 200
             case OpaquePart():
-                total += count(bytes(part.raw))
+                total += count_json(bytes(part.raw))
     return total
 
 

@@ -5,6 +5,8 @@ still covered by what is held (F8)? With a vocabulary at hand texts are counted 
 """
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 from kenari.core.events import Args, Close, Escaped, Event, Open, Reason, Stop, Text
 from kenari.core.ports import Counter
@@ -45,7 +47,7 @@ class Count:
     def prompt(self) -> int:
         """The tokens of the prompt; counted once."""
         if not self._prompt:
-            self._prompt = estimate_prompt(self._request, self._of)
+            self._prompt = estimate_prompt(self._request, self._of, self._of_json)
         return self._prompt
 
     def whole(self, text: Escaped) -> int:
@@ -54,13 +56,21 @@ class Count:
         return self._counter.count(self._vocabulary, jsonx.unescape(text))
 
     def _of(self, text: Escaped) -> int:
+        """The tokens of an escaped text in the prompt."""
+        return self._counted(text, jsonx.unescape)
+
+    def _of_json(self, raw: bytes) -> int:
+        """The tokens of a JSON value in the prompt: its escapes are inside of its strings, and stay."""
+        return self._counted(raw, partial(str, encoding="utf-8", errors="replace"))
+
+    def _counted(self, text: bytes, plainly: Callable[[bytes], str]) -> int:
         """The tokens of a part of the prompt: in the vocabulary as long as there is room for it, then by the same
-        measure."""
+        measure. `plainly` is how a model sees it."""
         guess = estimate_tokens(text)
         if self._counter is None or not self._vocabulary or not text:
             return guess
         if self._left > 0:
-            plain = jsonx.unescape(text)
+            plain = plainly(text)
             tokens = self._counter.count(self._vocabulary, plain[: self._left])
             if len(plain) > self._left:
                 tokens = tokens * len(plain) // self._left

@@ -82,12 +82,12 @@ def run(program: Program, place: Place, prompt: str, *more: str, seconds: float 
     """Run the agent to its end, at most so long; `more` are further words of its command line."""
     for folder in (place.home, place.project):
         folder.mkdir(parents=True, exist_ok=True)
-    environment = _environment(place.home) | dict(program.setup(place)) | env
+    surroundings = environment(place.home) | dict(program.setup(place)) | env
     began = time.monotonic()
     process = subprocess.Popen(
         [*start(program.package), *program.command(prompt), *more],
         cwd=place.project,
-        env=environment,
+        env=surroundings,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -114,7 +114,7 @@ def start(package: str) -> list[str]:
     return [os.environ["KENARI_TEST_NODE"], str(file)] if script else [str(file)]
 
 
-def _environment(home: Path) -> dict[str, str]:
+def environment(home: Path) -> dict[str, str]:
     """A plain environment: nothing of the machine's own set-up of agents reaches a test."""
     node = str(Path(os.environ["KENARI_TEST_NODE"]).parent)
     return {

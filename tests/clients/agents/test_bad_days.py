@@ -5,7 +5,7 @@ that waits for its next try costs nothing but time.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,19 +41,24 @@ OVERFLOW = "This model's maximum context length is 8192 tokens. However, your me
 GOOD_TEXT = ("It is ", "all well.")
 TOKEN = "ka-the-token-of-these-tests"
 AT_ONCE = 4
+DAY_SECONDS = 240.0
 SIDE_REQUESTS = 3
 """Beside the task's own requests: a title, notes on a conversation that is too long."""
-GIVES_UP = frozenset(("opencode", "pi"))
+GIVES_UP = frozenset(("opencode", "pi", "cline"))
 """Agents that take an error in mid-stream for the end of their run: they say so, and ask no more."""
 MOST = {
     "codex": {"busy": 6, "error": 30, "unavailable": 30, "fails": 6, "cut": 6, "refused": 1, "overflow": 1},
     "claude": {"busy": 5, "error": 5, "unavailable": 5, "fails": 6, "cut": 6, "refused": 6, "overflow": 1},
     "opencode": {"busy": 6, "error": 6, "unavailable": 6, "fails": 1, "cut": 1, "refused": 1, "overflow": 1},
-    "qwen": {"busy": 28, "error": 28, "unavailable": 28, "fails": 4, "cut": 4, "refused": 1, "overflow": 1},
-    "cline": {"busy": 12, "error": 12, "unavailable": 12, "fails": 12, "cut": 12, "refused": 12, "overflow": 12},
+    "qwen": {"busy": 56, "error": 28, "unavailable": 56, "fails": 4, "cut": 4, "refused": 1, "overflow": 1},
+    "cline": {"busy": 12, "error": 12, "unavailable": 12, "fails": 1, "cut": 1, "refused": 1, "overflow": 3},
     "pi": {"busy": 12, "error": 12, "unavailable": 12, "fails": 1, "cut": 1, "refused": 1, "overflow": 2},
 }
 """How often each asks in all when a trouble lasts, with its own settings (Claude Code with 4 retries instead of 10)."""
+ROUNDS = frozenset(("always-busy", "always-busy-and-says-when", "always-unavailable"))
+"""Where Qwen Code asks in rounds of 28, with a pause between them that begins with 60 s, doubles, and comes ten times: it is
+watched for its first rounds only."""
+ROUNDS_SECONDS = 100.0
 WORDS = {
     ("", "refused"): "the temperature is out of range",
     ("", "wrong-key"): "the api key is not valid",
@@ -66,11 +71,10 @@ WORDS = {
 
 
 class Day(NamedTuple):
-    """What happens to the first requests of a task, or to all of them when it `lasts`; how long it is watched."""
+    """What happens to the first requests of a task, or to all of them when it `lasts`."""
 
     bad: tuple[Play, ...] = ()
     lasts: bool = False
-    seconds: float = 240.0
 
 
 NOW = (("retry-after", "1"),)
@@ -120,7 +124,7 @@ def kind(program: Program) -> str:
 
 
 @contextmanager
-def _kenari(model: AgentModel, name: str) -> Iterator[tuple[Gateway, str]]:
+def _kenari(model: AgentModel, name: str) -> Generator[tuple[Gateway, str]]:
     """A kenari and the key that the agent has."""
     provider: dict[str, Any] = {"dialect": "chat", "base_url": model.base_url("chat"), "api_key": "sk-up"}
     entry: dict[str, Any] = {"targets": [f"scripted/{MODEL}"], "reasoning": True}
@@ -154,7 +158,8 @@ def _live(model: AgentModel, program: Program, name: str, folder: Path) -> Lived
         before = len(gateway.lines)
         place = Place(folder / name / "home", folder / name / "project", gateway, key)
         patience = {"CLAUDE_CODE_MAX_RETRIES": "4"} if program is CLAUDE else {}
-        outcome = run(program, place, f"Do the task:{name} and stop.", seconds=DAYS[name].seconds, **patience)
+        seconds = ROUNDS_SECONDS if program is QWEN and name in ROUNDS else DAY_SECONDS
+        outcome = run(program, place, f"Do the task:{name} and stop.", seconds=seconds, **patience)
         return Lived(outcome, model.of(name), gateway.lines[before:])
 
 
@@ -204,7 +209,7 @@ def test_a_trouble_that_lasts(days: tuple[Program, Days], name: str) -> None:
     """D16, E1, E2, E5: the agent gives up by itself, within its own number of requests, and says that it did not work."""
     program, lived = days
     outcome, exchanges, lines = one = lived[name].result()
-    assert not outcome.timed_out, outcome
+    assert not outcome.timed_out or (program is QWEN and name in ROUNDS), outcome
     assert not one.done
     assert 0 < len(exchanges) <= MOST[kind(program)][name.removeprefix("always-").removesuffix("-and-says-when")]
     assert len(lines) <= len(exchanges) + SIDE_REQUESTS
@@ -232,7 +237,9 @@ def _wait_out(place: Place, model: AgentModel, program: Program, *words: str, **
     """A run of an agent before a provider that is silent twice: before its first words and amid them."""
     task = f"silence-{place.project.parent.name}"
     outcome = run(program, place, f"Do the task:{task} and stop.", *words, seconds=850.0, **env)
-    return Lived(outcome, model.of(task), [])
+    answered = "".join(GOOD_TEXT)  # Qwen Code asks once more when all is done: what it should remember of the answer
+    asked = [one for one in model.of(task) if not any(answered in message for message in one.said.messages)]
+    return Lived(outcome, asked, [])
 
 
 @contextmanager
@@ -241,13 +248,15 @@ def _silent(
 ) -> Iterator[list[Place]]:
     """kenari before such a provider, and a place for each name."""
     for name in names:
-        model.always[f"silence-{name}"] = Play(text=(*GOOD_TEXT, "ALL", " DONE"), pause=pause)
+        task = f"silence-{name}"
+        model.scripts[task] = Script([])
+        model.bad[task] = [Play(text=(*GOOD_TEXT, "ALL", " DONE"), pause=pause)]
     provider: dict[str, Any] = {"dialect": "chat", "base_url": model.base_url("chat"), "api_key": "sk-up"}
     with running_gateway(config_text({"up": provider}, {MODEL: {"targets": [f"up/{MODEL}"]}}, **timers)) as gateway:
         yield [Place(folder / name / "home", folder / name / "project", gateway) for name in names]
 
 
-SHORT = 6000
+SHORT = 12000
 """The agents' own timers, in milliseconds, where they can be set."""
 TIMERS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "codex": (("-c", f"model_providers.kenari.stream_idle_timeout_ms={SHORT}"), {}),
@@ -261,9 +270,9 @@ def test_a_silence_longer_than_the_agents_timer(agents_model: AgentModel, progra
     """D15: an agent that counts events is kept waiting by kenari's own; without them it breaks off and asks again."""
     agents_model.begin()
     words, env = TIMERS[program.name]
-    with _silent(agents_model, ["kept"], 15.0, tmp_path, keepalive="1s", noop_after="2s") as (place,):
+    with _silent(agents_model, ["kept"], 30.0, tmp_path, keepalive="1s", noop_after="2s") as (place,):
         kept = _wait_out(place, agents_model, program, *words, **env)
-    with _silent(agents_model, ["bare"], 15.0, tmp_path, keepalive="1s") as (place,):
+    with _silent(agents_model, ["bare"], 30.0, tmp_path, keepalive="1s") as (place,):
         bare = _wait_out(place, agents_model, program, *words, **env)
     assert kept.outcome.status == 0, kept.outcome
     assert kept.done, kept.outcome
@@ -281,6 +290,7 @@ def test_a_silence_of_250_seconds(agents_model: AgentModel, tmp_path: Path) -> N
         _silent(agents_model, names, 250.0, tmp_path) as places,
         ThreadPoolExecutor(len(ALL)) as pool,
     ):
-        lived = list(pool.map(lambda at, program: _wait_out(at, agents_model, program), places, ALL))
+        waits = [pool.submit(_wait_out, place, agents_model, one) for place, one in zip(places, ALL, strict=True)]
+        lived = [wait.result() for wait in waits]
     seen = {name: (one.outcome.status, one.done, len(one.exchanges)) for name, one in zip(names, lived, strict=True)}
     assert seen == dict.fromkeys(names, (0, True, 1))
