@@ -7,6 +7,7 @@ import ipaddress
 import socket
 import ssl
 import struct
+import time
 from pathlib import Path
 
 import pytest
@@ -314,6 +315,59 @@ def test_tls_by_certificate_files(tmp_path: Path) -> None:
             assert b"200" not in await client.ended()
         edge.close()
         await edge.wait_closed(PATIENCE)
+
+    run(main())
+
+
+def test_a_tls_client_that_does_not_say_goodbye_holds_nobody_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pooled clients look at an idle connection only when they use it again: a drain does not wait for them. What a slow
+    one has still to read is not cut off."""
+    monkeypatch.setattr("kenari.doors.connection.GOODBYE_SECONDS", 0.2)
+    big = 4 * 1024 * 1024
+
+    async def act(exchange: Exchange) -> None:
+        exchange.answer(200, b"", b"x" * (big if exchange.path == "/big" else 2))
+
+    def dial(port: int, path: bytes, trust: ssl.SSLContext) -> ssl.SSLSocket:
+        plain = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
+        client = trust.wrap_socket(plain, server_hostname="localhost")
+        client.sendall(b"GET " + path + b" HTTP/1.1\r\nhost: x\r\n\r\n")
+        return client
+
+    def read_slowly(client: ssl.SSLSocket) -> int:
+        size = 0
+        while size < big:
+            piece = client.recv(65536)
+            if not piece:
+                break
+            size += len(piece)
+            time.sleep(0.02 if size < big // 2 else 0)
+        return size
+
+    async def main() -> None:
+        authority = trustme.CA()
+        own = authority.issue_cert("localhost")
+        cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+        cert.write_bytes(b"".join(blob.bytes() for blob in own.cert_chain_pems))
+        key.write_bytes(own.private_key_pem.bytes())
+        desk = Desk(act)
+        edge = Edge(desk.serve, desk.refuse, EdgeLimits())
+        port = int((await listen(edge, "127.0.0.1:0", server_context(str(cert), str(key)))).rpartition(":")[2])
+        trust = ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())
+        idle = await asyncio.to_thread(dial, port, b"/", trust)
+        assert (await asyncio.to_thread(idle.recv, 100)).startswith(b"HTTP/1.1 200")
+        slow = await asyncio.to_thread(dial, port, b"/big", trust)
+        await asyncio.sleep(0.1)
+        began = asyncio.get_running_loop().time()
+        edge.drain()
+        assert await asyncio.to_thread(read_slowly, slow) >= big
+        slow.close()
+        assert await edge.wait_closed(PATIENCE)
+        assert asyncio.get_running_loop().time() - began < 10
+        idle.close()
+        edge.close()
 
     run(main())
 

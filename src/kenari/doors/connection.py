@@ -38,6 +38,8 @@ FEW_WAITING = 4
 FEW_BYTES = 64 * 1024
 """Behind the request that is being answered this much may wait while reading goes on; only who reads sees a client go."""
 LINGER_SECONDS = 2.0
+GOODBYE_SECONDS = 3.0
+"""How long a TLS client that has everything may take to say that it ends the connection too: pooled clients do not."""
 
 
 class Connection(asyncio.Protocol):
@@ -56,6 +58,7 @@ class Connection(asyncio.Protocol):
         self._answer: Coroutine[Any, Any, None] | None = None  # what it runs
         self._lingers = 0.0  # the connection ends, at the latest then; until then bytes are thrown away
         self._incoming: IncomingBody | None = None  # of the request that is being answered, while it still comes
+        self._farewell = 0.0  # a TLS connection ends then if nothing is left to be written
         self._refusal: KenariError | None = None  # what the last of `_waiting` will be told
         self._deaf = False  # nothing of what still comes is a request
         self._known: Repeat | None = None  # the head of the last request that was whole in one reading
@@ -326,7 +329,7 @@ class Connection(asyncio.Protocol):
         """Slow and silent clients."""
         limits = self._edge.limits
         if self._lingers:
-            if now >= self._lingers:
+            if now >= self._lingers or self._is_over(now):
                 self.abort()
             return
         if self._current is not None and self._incoming is None:  # meanwhile the next request may take its time
@@ -345,6 +348,15 @@ class Connection(asyncio.Protocol):
             crawls = waited > limits.body_idle_seconds and self._size < waited * limits.body_rate
             if silent or crawls:
                 self._refuse(too_slow())
+
+    def _is_over(self, now: float) -> bool:
+        """Only the client's goodbye is awaited, and has been for long enough."""
+        transport = self._transport
+        if not self._farewell or transport is None:
+            return False
+        if transport.get_write_buffer_size():
+            self._farewell = now + GOODBYE_SECONDS
+        return now >= self._farewell
 
     def _exchange(self) -> HttpExchange:
         parser, headers = self._parser, self._headers
@@ -497,7 +509,10 @@ class Connection(asyncio.Protocol):
     def _close(self) -> None:
         """End the connection when what is on its way is out; a client that does not read it is cut off later."""
         if self._transport is not None and not self._lingers:
-            self._lingers = self._edge.loop.time() + self._edge.limits.idle_seconds
+            now = self._edge.loop.time()
+            self._lingers = now + self._edge.limits.idle_seconds
+            if self._transport.get_extra_info("ssl_object") is not None:
+                self._farewell = now + GOODBYE_SECONDS
             self._transport.close()
 
     def _leave(self) -> None:

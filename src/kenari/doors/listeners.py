@@ -7,6 +7,7 @@ import ssl
 import stat
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from kenari.doors.edge import Edge
 
@@ -21,22 +22,19 @@ async def listen(edge: Edge, address: str, tls: ssl.SSLContext | None = None) ->
     Raises OSError when the address cannot be had.
     """
     loop = asyncio.get_running_loop()
-    patience = HANDSHAKE_SECONDS if tls is not None else None
+    secured = _secured(edge, tls)
     if address.startswith("unix:"):
         path = address.removeprefix("unix:")
         _remove_stale(path)
-        edge.add_server(
-            await loop.create_unix_server(edge, path, ssl=tls, backlog=BACKLOG, ssl_handshake_timeout=patience)
-        )
+        edge.add_server(await loop.create_unix_server(edge, path, backlog=BACKLOG, **secured))
         return address
     host, _, port = address.rpartition(":")
     server = await loop.create_server(
         edge,
         host.strip("[]") or None,
         int(port),
-        ssl=tls,
         backlog=BACKLOG,
-        ssl_handshake_timeout=patience,
+        **secured,
     )
     edge.add_server(server)
     chosen: int = server.sockets[0].getsockname()[1]
@@ -46,10 +44,21 @@ async def listen(edge: Edge, address: str, tls: ssl.SSLContext | None = None) ->
 async def listen_on(edge: Edge, sockets: Sequence[socket.socket], tls: ssl.SSLContext | None = None) -> None:
     """Listen on sockets that were bound by another process and inherited."""
     loop = asyncio.get_running_loop()
-    patience = HANDSHAKE_SECONDS if tls is not None else None
+    secured = _secured(edge, tls)
     for one in sockets:
         create = loop.create_unix_server if one.family == socket.AF_UNIX else loop.create_server
-        edge.add_server(await create(edge, sock=one, ssl=tls, backlog=BACKLOG, ssl_handshake_timeout=patience))
+        edge.add_server(await create(edge, sock=one, backlog=BACKLOG, **secured))
+
+
+def _secured(edge: Edge, tls: ssl.SSLContext | None) -> dict[str, Any]:
+    """What a server is told of TLS. How long an end may take is the connection's own matter, as without TLS."""
+    if tls is None:
+        return {}
+    return {
+        "ssl": tls,
+        "ssl_handshake_timeout": HANDSHAKE_SECONDS,
+        "ssl_shutdown_timeout": edge.limits.idle_seconds + 1,
+    }
 
 
 class SharedAddress:
