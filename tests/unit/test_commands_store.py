@@ -12,6 +12,7 @@ from store_kit import customer, line_of, settlement_of, wanted
 from kenari.cli import main
 from kenari.config import Config, ConfigError, load_config
 from kenari.config.load import parse_config
+from kenari.config.show import show_config
 from kenari.core.currency import currency_digits
 from kenari.core.ids import derive_key
 from kenari.core.price import UNIT
@@ -107,6 +108,15 @@ def test_the_settings_of_store_and_billing(tmp_path: Path) -> None:
     assert (plain.offline_allowance, plain.time_zone) == (0, "UTC")
 
 
+def test_answers_are_kept_only_where_that_is_wanted(tmp_path: Path) -> None:
+    """S104; what `kenari check` prints of it loads back."""
+    assert parsed("", tmp_path).keep_answers is None
+    assert parsed('[idempotency]\nkeep = ""\n', tmp_path).keep_answers is None
+    config = parsed('[idempotency]\nkeep = "90m"\n', tmp_path)
+    assert config.keep_answers == 5400.0
+    assert parsed(show_config(config), tmp_path).keep_answers == 5400.0
+
+
 FAULTS = [
     ('[store]\nurl = "mysql://db"\n', "store.url"),
     ('[store]\nnode = "a b"\n', "store.node"),
@@ -114,6 +124,8 @@ FAULTS = [
     ('[store]\nretention = "24h"\n', "store.retention"),
     ('[billing]\noffline_allowance = "0.0000000001"\n', "billing.offline_allowance"),
     ('[billing]\ntime_zone = "Mars/Base"\n', "billing.time_zone"),
+    ('[idempotency]\nkeep = "25h"\n', "idempotency.keep"),
+    ('[store]\nurl = "none:"\n[idempotency]\nkeep = "1h"\n', "idempotency.keep"),
     (
         '[providers.groq]\n[models.m]\ntargets = ["groq/a"]\nprice = { input = "0.0000000001", output = "1" }\n',
         "models.m.price.input",
