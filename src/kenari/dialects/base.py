@@ -5,7 +5,7 @@ answers. All its functions are pure: time, ids and randomness come in `Answer`. 
 """
 
 from collections.abc import Callable, Mapping
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
@@ -56,8 +56,11 @@ class Passed(msgspec.Struct, frozen=True, gc=False):
     stop: Stop
 
 
-Speak: TypeAlias = Callable[[Escaped], bytes]
-"""Writes one more piece of the block that is under way."""
+class Speaker(NamedTuple):
+    """Writes more of the block that is under way: one piece, or several that follow each other."""
+
+    one: Callable[[Escaped], bytes]
+    many: Callable[[list[Escaped]], bytes]
 
 
 class Steady(msgspec.Struct, frozen=True, gc=False):
@@ -104,8 +107,8 @@ class Encoder(Protocol):
         """The bytes for these events. Stop is kept until `finish`, so that late usage still finds its place."""
         ...
 
-    def speaker(self, kind: type[Text] | type[Reason], index: int) -> Speak | None:
-        """What gives for the text of an event of this kind in this block the bytes that `encode` gives for it, until
+    def speaker(self, kind: type[Text] | type[Reason], index: int) -> Speaker | None:
+        """What gives for the texts of events of this kind in this block the bytes that `encode` gives for them, until
         `encode` is called again; None where `encode` has to be asked each time."""
         ...
 

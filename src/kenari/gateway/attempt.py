@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from kenari.core.errors import KenariError, interrupted
-from kenari.core.events import Event, Failure, Meter
+from kenari.core.events import Escaped, Event, Failure, Meter
 from kenari.core.ports import Call, Outgoing, Upstream
 from kenari.core.request import Request
 from kenari.core.usage import Usage
@@ -16,9 +16,9 @@ from kenari.gateway.estimate import completed_usage
 from kenari.gateway.gate import Gate, Phase
 from kenari.gateway.hedge import Inlet
 from kenari.gateway.plan import Candidate
+from kenari.gateway.runs import TOGETHER, opening_of, run_of, text_of
 from kenari.gateway.sinks import Say
 from kenari.gateway.tally import Count, Tally
-from kenari.wire.jsonx import CAREFUL
 from kenari.wire.sse import Frames
 
 MAX_ERROR_BODY = 256 * 1024
@@ -153,32 +153,23 @@ class Attempt:
         self._last = now = self._clock()
         steady, say = self._steady, self._say
         if steady is not None and say is not None:
-            before, after = steady.before, steady.after
-            if data.startswith(before) and data.endswith(after):
-                text = data[len(before) : -len(after)]
-                size = len(text.translate(None, CAREFUL))
-                if size == len(text) > 0 and (self.tally is None or self.tally.add_text(text)):
-                    self.gate.output_bytes += size
-                    say(text, now)
-                    return
-            self._steady = self._say = None
+            text = text_of(steady, data)
+            if text and self._takes(text):
+                say.one(text, now)
+                return
         if self.done.done():
             return
         if self._unsure and self._body_is_stream(data):
             self._listen()
         frames, decoder = self._frames, self._decoder
         if frames is not None and decoder is not None:
-            try:
-                whole = frames.feed(data)
-            except KenariError as error:
-                self._fail(error)
-                return
-            if whole:
-                events = decoder.feed(whole[0]) if len(whole) == 1 else decoder.feed_all(whole)
-                if events or decoder.done:
-                    self._advance(events)
-                    if len(events) == 1 and self.gate.phase is Phase.FLOW and frames.level:
-                        self._expect(decoder)
+            if len(data) >= TOGETHER and self._sink.cork():
+                try:
+                    self._read_many(frames, decoder, data)
+                finally:
+                    self._sink.uncork()
+            else:
+                self._read(frames, decoder, data)
         else:
             self._gather(data)
 
@@ -202,8 +193,48 @@ class Attempt:
         self._unsure = not start
         return start[:1] in _FIELDS if start else False
 
-    def _expect(self, decoder: Decoder) -> None:
+    def _read_many(self, frames: Frames, decoder: Decoder, data: bytes) -> None:
+        """The same of bytes that may hold a run of frames which differ in their text only."""
+        if self._steady is None:
+            opening = opening_of(data)
+            self._read(frames, decoder, data[:opening])
+            data = data[opening:]
+            self._expect(frames, decoder)
+        steady, say = self._steady, self._say
+        if steady is not None and say is not None:
+            texts, end = run_of(steady, data)
+            if texts and self._takes(b"".join(texts)):
+                say.many(texts, self._last)
+                data = data[end:]
+        if data and not self.done.done():
+            self._read(frames, decoder, data)
+
+    def _takes(self, text: Escaped) -> bool:
+        """Note what was said, as `_advance` does; False when that has to be done event by event."""
+        if self.tally is not None and not self.tally.add_text(text):
+            return False
+        self.gate.output_bytes += len(text)
+        return True
+
+    def _read(self, frames: Frames, decoder: Decoder, data: bytes) -> None:
+        """Bytes of a stream, frame by frame."""
+        self._steady = self._say = None
+        try:
+            whole = frames.feed(data)
+        except KenariError as error:
+            self._fail(error)
+            return
+        if whole:
+            events = decoder.feed(whole[0]) if len(whole) == 1 else decoder.feed_all(whole)
+            if events or decoder.done:
+                self._advance(events)
+                if len(events) == 1:
+                    self._expect(frames, decoder)
+
+    def _expect(self, frames: Frames, decoder: Decoder) -> None:
         """Pieces of one block look the same but for their text: remember how, and who takes them (test_short_ways)."""
+        if self.gate.phase is not Phase.FLOW or not frames.level:
+            return
         steady = decoder.steady()
         if steady is not None:
             self._say = self._sink.speaker(steady.kind, steady.index)

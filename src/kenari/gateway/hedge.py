@@ -33,6 +33,14 @@ class Inlet(Protocol):
         """A provider's whole plain answer in one step; None: it comes as events."""
         ...
 
+    def cork(self) -> bool:
+        """Keep what comes until `uncork`. False where that cannot be done."""
+        ...
+
+    def uncork(self) -> None:
+        """Write what was kept."""
+        ...
+
     def speaker(self, kind: type[Text] | type[Reason], index: int) -> Say | None:
         """A shorter way than `put` for pieces of one block; None: there is none."""
         ...
@@ -116,6 +124,14 @@ class Lane:
     def pass_on(self, body: bytes, dialect: Dialect, profile: Profile) -> Passed | None:
         """Never in one step: what a body holds is known, and the race won, only when it has become events."""
         return None
+
+    def cork(self) -> bool:
+        """Only the winner writes."""
+        return self._race.winner is self and self._sink.cork()
+
+    def uncork(self) -> None:
+        """Write what was kept."""
+        self._sink.uncork()
 
     def speaker(self, kind: type[Text] | type[Reason], index: int) -> Say | None:
         """The winner's."""

@@ -4,7 +4,7 @@ Both are the exchange's watcher: a client that goes away aborts the provider's c
 """
 
 from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol
 
 from kenari.core.errors import KenariError
 from kenari.core.events import Escaped, Event, Reason, Text
@@ -14,8 +14,12 @@ from kenari.core.profile import Profile
 from kenari.dialects.base import Answer, Dialect, Encoder, Passed
 from kenari.wire.sse import KEEPALIVE
 
-Say: TypeAlias = Callable[[Escaped, float], None]
-"""Takes one more piece of the block that is under way; the loop's time."""
+
+class Say(NamedTuple):
+    """Takes more of the block that is under way, one piece or several that follow each other, and the loop's time."""
+
+    one: Callable[[Escaped, float], None]
+    many: Callable[[list[Escaped], float], None]
 
 
 class Source(Protocol):
@@ -89,6 +93,13 @@ class Sink:
         """A provider's whole plain answer, where the client can have it in one step. None: it comes as events."""
         return None
 
+    def cork(self) -> bool:
+        """Keep what comes until `uncork`, so that it is one write. False where that cannot be done."""
+        return False
+
+    def uncork(self) -> None:
+        """Write what was kept."""
+
     def speaker(self, kind: type[Text] | type[Reason], index: int) -> Say | None:
         """What does for the text of an event of this kind in this block what `put` does for the event, until `put` is
         called again; None where there is nothing shorter."""
@@ -115,6 +126,16 @@ class StreamSink(Sink):
         self._clock = clock
         self._keepalive, self._noop_after = silence
         self._last_bytes = self._last_event = clock()
+        self._kept: list[bytes] | None = None
+
+    def cork(self) -> bool:
+        self._kept = []
+        return True
+
+    def uncork(self) -> None:
+        kept, self._kept = self._kept, None
+        if kept:
+            self.exchange.write(b"".join(kept))
 
     def put(self, events: list[Event], last: bool = False) -> None:
         data = self._encoder.encode(events)
@@ -123,9 +144,10 @@ class StreamSink(Sink):
         if data:
             if not self.begun:
                 self._begin()
-            self.exchange.write(data)
+            self._write(data)
             self._last_bytes = self._last_event = self._clock()
         if last:
+            self.uncork()
             self.ended = True
             self.exchange.end()
 
@@ -133,18 +155,31 @@ class StreamSink(Sink):
         speak = self._encoder.speaker(kind, index) if self.begun and not self.ended else None
         if speak is None:
             return None
-        write = self.exchange.write
+        write, speak_one, speak_many = self.exchange.write, speak.one, speak.many
 
-        def say(text: Escaped, now: float) -> None:
-            data = speak(text)
+        def one(text: Escaped, now: float) -> None:
+            data = speak_one(text)
             if data:
                 write(data)
                 self._last_bytes = self._last_event = now
 
-        return say
+        def many(texts: list[Escaped], now: float) -> None:
+            data = speak_many(texts)
+            if data:
+                self._write(data)
+                self._last_bytes = self._last_event = now
+
+        return Say(one, many)
+
+    def _write(self, data: bytes) -> None:
+        if self._kept is None:
+            self.exchange.write(data)
+        else:
+            self._kept.append(data)
 
     def fail(self, error: KenariError) -> None:
         self._begin()
+        self.uncork()
         self.exchange.write(self._encoder.fail(error))
         self.ended = True
         self.exchange.end()

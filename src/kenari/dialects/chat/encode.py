@@ -22,7 +22,7 @@ from kenari.core.events import (
 )
 from kenari.core.fold import Block, Reply
 from kenari.core.usage import Usage
-from kenari.dialects.base import Answer, Proof, Speak
+from kenari.dialects.base import Answer, Proof, Speaker
 from kenari.dialects.envelope import envelope
 from kenari.wire import jsonx
 
@@ -67,24 +67,28 @@ class ChatEncoder:
                 texts.append(event.delta)
                 continue
             if texts:
-                out.append(self._text + self._between.join(texts) + self._text_end)
+                out.append(self._run(texts))
                 texts = []
             piece = self._encode(event)
             if piece:
                 out.append(piece)
         if texts:
-            out.append(self._text + self._between.join(texts) + self._text_end)
+            out.append(self._run(texts))
         if not out:
             return b""
         if not self.started:
             out.insert(0, self._role())
         return b"".join(out)
 
-    def speaker(self, kind: type[Text] | type[Reason], index: int) -> Speak | None:
+    def speaker(self, kind: type[Text] | type[Reason], index: int) -> Speaker | None:
         """Text goes between the same bytes each time."""
         if kind is not Text or not self.started:
             return None
-        return (self._text.replace(b"%", b"%%") + b"%b" + self._text_end).__mod__  # a call in C
+        one = (self._text.replace(b"%", b"%%") + b"%b" + self._text_end).__mod__  # a call in C
+        return Speaker(one, self._run)
+
+    def _run(self, texts: list[bytes]) -> bytes:
+        return self._text + self._between.join(texts) + self._text_end
 
     def noop(self) -> bytes:
         """A chunk with an empty delta; the first one carries the role (D15)."""

@@ -26,7 +26,7 @@ from kenari.core.events import (
 from kenari.core.fold import Block, Reply
 from kenari.core.grammar import Serial
 from kenari.core.usage import Usage
-from kenari.dialects.base import Answer, Proof, RelayRule, Speak
+from kenari.dialects.base import Answer, Proof, RelayRule, Speaker
 from kenari.dialects.messages.blocks import NAME
 from kenari.dialects.messages.content import as_object
 from kenari.wire import jsonx
@@ -98,12 +98,14 @@ class MessagesEncoder:
                 self._take(event, out)
         return b"".join(out)
 
-    def speaker(self, kind: type[Text] | type[Reason], index: int) -> Speak | None:
+    def speaker(self, kind: type[Text] | type[Reason], index: int) -> Speaker | None:
         """Text of the open block goes between the same bytes each time."""
-        return self._say if kind is Text and self._prefix and self._serial.only(index) else None
+        if kind is not Text or not self._prefix or not self._serial.only(index):
+            return None
+        return Speaker(lambda text: self._run([text]), self._run)
 
-    def _say(self, text: bytes) -> bytes:
-        return self._prefix + text + _DELTA_END
+    def _run(self, texts: list[bytes]) -> bytes:
+        return self._prefix + (_DELTA_END + self._prefix).join(texts) + _DELTA_END
 
     def noop(self) -> bytes:
         """`ping` once message_start is out, a comment before (D15)."""

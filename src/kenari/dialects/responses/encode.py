@@ -11,7 +11,7 @@ from kenari.core.fold import Reply, unfold
 from kenari.core.grammar import Serial
 from kenari.core.request import CallPart
 from kenari.core.usage import Usage
-from kenari.dialects.base import Answer, Proof, Speak
+from kenari.dialects.base import Answer, Proof, Speaker
 from kenari.dialects.responses.citations import annotations
 from kenari.dialects.responses.items import call_item, freeform_input, message_item, new_id, reasoning_item
 from kenari.dialects.responses.resource import Resource, error_object, status_of
@@ -87,9 +87,9 @@ class ResponsesEncoder:
                 at += 1
         return b"".join(out)
 
-    def speaker(self, kind: type[Text] | type[Reason], index: int) -> Speak | None:
+    def speaker(self, kind: type[Text] | type[Reason], index: int) -> Speaker | None:
         """The deltas of the item under way."""
-        return self._delta if kind is self._takes and index == self._block else None
+        return Speaker(self._delta, self._deltas) if kind is self._takes and index == self._block else None
 
     def noop(self) -> bytes:
         """A `keepalive` event, which Codex counts as life (D15), after response.created."""
@@ -219,22 +219,28 @@ class ResponsesEncoder:
 
     def _more(self, events: list[Event], start: int, out: list[bytes]) -> int:
         """Append the frames of the events from `start` on that are pieces of what is under way; how many there were."""
-        item, takes, block, head, number = self._item, self._takes, self._block, self._head, self._number
-        if item is None or takes is None:
+        takes, block = self._takes, self._block
+        if self._item is None or takes is None:
             return 0
         pieces: list[bytes] = []
         for event in events[start:] if start else events:
             if type(event) is not takes or event.index != block or not event.delta:  # type: ignore[union-attr]
                 break
             pieces.append(event.delta)  # type: ignore[union-attr]
-        count = len(pieces)
-        item.pieces += pieces
-        if head and count:
-            self._number = number + count
-            told: list[bytes | int] = [0] * (2 * count)
-            told[::2], told[1::2] = pieces, range(number, number + count)
-            out.append((head + b'%b","sequence_number":%d}\n\n') * count % tuple(told))  # all frames in one go
-        return count
+        if pieces:
+            out.append(self._deltas(pieces))
+        return len(pieces)
+
+    def _deltas(self, pieces: list[bytes]) -> bytes:
+        """The frames of pieces of what is under way, all in one go."""
+        self._item.pieces += pieces  # type: ignore[union-attr]
+        if not self._head:
+            return b""
+        count, number = len(pieces), self._number
+        self._number = number + count
+        told: list[bytes | int] = [0] * (2 * count)
+        told[::2], told[1::2] = pieces, range(number, number + count)
+        return (self._head + b'%b","sequence_number":%d}\n\n') * count % tuple(told)
 
     def _delta(self, delta: bytes) -> bytes:
         self._item.pieces.append(delta)  # type: ignore[union-attr]

@@ -1,0 +1,48 @@
+"""Runs of frames that differ in their text only, cut out of a provider's bytes at once (pure)."""
+
+from kenari.core.events import Escaped
+from kenari.dialects.base import Steady
+from kenari.wire.jsonx import CAREFUL
+
+TOGETHER = 2048
+"""Bytes of one reading that are worth looking for a run in."""
+
+
+def text_of(steady: Steady, data: bytes) -> Escaped:
+    """The text of bytes that are one such frame and nothing else; b"" when they have to be read."""
+    before, after = steady.before, steady.after
+    if not data.startswith(before) or not data.endswith(after):
+        return b""
+    text = data[len(before) : -len(after)]
+    return text if len(text.translate(None, CAREFUL)) == len(text) else b""
+
+
+def run_of(steady: Steady, data: bytes) -> tuple[list[Escaped], int]:
+    """The texts of the frames that `data` begins with, if they are such frames up to the last one of this form; and how
+    many bytes they are.
+
+    They are cut at these places and put together again: if that gives the same bytes, they were all of that form, for
+    none of the texts holds a quote or the end of a line. (Lines are split, not frames: one byte is found faster.)
+    """
+    before, after = steady.before, steady.after
+    end = data.rfind(after) + len(after)
+    if not data.startswith(before) or end < len(before) + len(after):
+        return [], 0
+    run = data[:end]
+    head, tail = len(before), 2 - len(after)
+    texts = [line[head:tail] for line in run[:-2].split(b"\n")[::2]]
+    together = b"".join(texts)
+    if b"" in texts or len(together.translate(None, CAREFUL)) != len(together):
+        return [], 0
+    return (texts, end) if before + (after + before).join(texts) + after == run else ([], 0)
+
+
+def opening_of(data: bytes) -> int:
+    """How many bytes the first three frames are, all where there are fewer: after them a decoder mostly knows how the
+    others look."""
+    end = 0
+    for _ in range(3):
+        end = data.find(b"\n\n", end) + 2
+        if end < 2:
+            return len(data)
+    return end

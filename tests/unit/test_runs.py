@@ -1,0 +1,95 @@
+"""Pieces of text that are cut out of their frames unread are what reading makes of them (gateway/runs.py, attempt.py)."""
+
+import json
+from typing import Any
+
+import gateway_kit as kit
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from kenari.core.events import Text
+from kenari.dialects.base import Steady
+from kenari.gateway.runs import opening_of, run_of, text_of
+
+PIECE: st.SearchStrategy[str] = st.text('ab é"\\\n', min_size=1, max_size=3) | st.sampled_from(
+    ["word ", "x", "", "%", "%b"]
+)
+
+
+def delta_of(name: str, text: str) -> dict[str, str]:
+    """A delta of one member."""
+    return {name: text}
+
+
+DELTAS: st.SearchStrategy[Any] = st.one_of(
+    st.builds(delta_of, st.sampled_from(["content", "content", "reasoning_content"]), PIECE),
+    st.just({"content": "many words "}),
+    st.just({"tool_calls": [{"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}]}),
+    st.just({}),
+)
+USAGE: dict[str, Any] = {"usage": {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12}}
+AROUND = b'data: {"choices":[{"delta":{"content":"'
+BEHIND = b'"},"index":0}]}\n\n'
+
+
+def asked(client: str, pieces: list[bytes], at_once: bool = True) -> tuple[bytes, Any, int]:
+    """What a client and the bill are told when the provider's bytes come in these pieces, and the number of writes."""
+    rig = kit.Rig(kit.Script([*((0, piece) for piece in pieces), (0, None)]))
+    rig.books.at_once = at_once
+    got = rig.ask(client)
+    (line,) = rig.books.lines
+    lines = [piece for piece in got.out.split(b",") if b'"created' not in piece and b"_at" not in piece]
+    return b",".join(lines), (line.ending, line.usage, got.ended, got.aborted), len(got.writes)
+
+
+@given(
+    client=st.sampled_from(kit.FORMATS),
+    deltas=st.lists(DELTAS, max_size=12),
+    times=st.sampled_from([1, 1, 12]),
+    said=st.booleans(),
+    spelling=st.sampled_from([",", ", "]),
+    end=st.sampled_from([b"data: [DONE]\n\n", b"", b"data: x\n\n", b": comment\n\n"]),
+)
+@settings(max_examples=40, deadline=None)
+@example("responses", [{"content": "many words "}] * 12, 12, False, ",", b"")
+@example(
+    "chat", [{"content": "a%b"}, {"content": "word "}, {"content": 'q"'}, {"content": "word "}], 12, True, ",", b""
+)
+@example("messages", [{"content": "word "}, {"reasoning_content": "word "}], 12, False, ",", b": comment\n\n")
+def test_how_the_bytes_come_changes_nothing(
+    client: str, deltas: list[Any], times: int, said: bool, spelling: str, end: bytes
+) -> None:
+    """L1, S14, U3: in one reading, frame by frame, or cut in the middle of frames: the same answer and the same usage."""
+    frames: list[bytes] = []
+    for delta in deltas * times:
+        chunk: dict[str, Any] = {"id": "x", "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
+        frames.append(b"data: " + json.dumps(chunk, separators=(spelling, ":")).encode() + b"\n\n")
+    frames += [kit.chunk({}, "stop", **(USAGE if said else {})), end]
+    whole = b"".join(frames)
+    together, apart = asked(client, [whole]), asked(client, [frame for frame in frames if frame])
+    halves = asked(client, [whole[at : at + 97] for at in range(0, len(whole), 97)])
+    assert together[:2] == apart[:2] == halves[:2]
+    assert together[2] == 1 or b"[DONE]" not in end  # one write for one reading; without a last word the end is another
+
+
+@given(texts=st.lists(st.text("ab,:", max_size=3) | st.sampled_from(['"', "\n", BEHIND.decode(), "\\"]), max_size=8))
+@settings(max_examples=300, deadline=None)
+def test_a_run_is_what_its_frames_are(texts: list[str]) -> None:
+    """Cut together is cut one by one; what looks otherwise is left."""
+    steady = Steady(AROUND, BEHIND, Text, 0)
+    frames = [AROUND + text.encode() + BEHIND for text in texts]
+    found, end = run_of(steady, b"".join(frames) + b"data: [DONE]\n\n")
+    one_by_one = [text_of(steady, frame) for frame in frames]
+    if found:
+        assert found == one_by_one == [text.encode() for text in texts]
+        assert end == sum(map(len, frames))
+    else:
+        assert end == 0
+        assert not texts or b"" in one_by_one
+
+
+def test_the_opening_is_three_frames() -> None:
+    """All, where there are fewer."""
+    assert opening_of(b"a\n\nb\n\nc\n\nd\n\n") == 9
+    assert opening_of(b"a\n\nb\n\nc") == 7
+    assert opening_of(b"") == 0
