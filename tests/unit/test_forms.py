@@ -183,8 +183,7 @@ def test_the_next_candidate_gets_the_form_again_from_its_beginning_d7() -> None:
 
 def test_memory_is_bounded_and_a_slow_provider_is_not_flooded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """40 MB through a provider that reads slowly: memory stays small, and the file on disk has no name."""
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     spools: list[spool_module.Spool] = []
     make = spool_module.Spool.__init__
 

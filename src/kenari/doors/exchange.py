@@ -1,14 +1,17 @@
 """One request and its answer on the wire (core.ports.Exchange)."""
 
 import asyncio
+import inspect
 import time
 from collections.abc import Coroutine
 from typing import Any, NamedTuple, Protocol
 
+import httptools
+
 from kenari.core.errors import KenariError
 from kenari.core.ports import Exchange, Incoming, Watcher
-from kenari.doors.limits import EdgeLimits
-from kenari.wire.http1 import CHUNK, LAST_CHUNK, status_line
+from kenari.doors.limits import EdgeLimits, client_address, plain_body
+from kenari.wire.http1 import CHUNK, LAST_CHUNK, content_coding, split_target, status_line
 
 
 class Living(Protocol):
@@ -210,6 +213,12 @@ class HttpExchange:
             self._begun = self._done = True
         return taken
 
+    async def inflate(self, limit: int) -> None:
+        """Undo the body's coding. Raises KenariError for a body that is larger than `limit` then, or is not what it says."""
+        coding = content_coding(self.headers)
+        if coding:
+            self.body = await plain_body(coding, self.body, limit)
+
     def leave(self) -> None:
         """The client has gone."""
         if self.gone or self._done:
@@ -224,6 +233,28 @@ class HttpExchange:
             self.keeps = False  # the rest of its body stands where the next request would begin
         alive = b"" if self.keeps and not self.http10 else b"connection: close\r\n"
         return status_line(status) + _date.now() + alive + headers + self.extra_headers
+
+
+def exchange_of(
+    wire: Wire, edge: Owner, parser: httptools.HttpRequestParser, head: tuple[bytes, dict[bytes, bytes], str]
+) -> HttpExchange:
+    """The request whose head (its target, headers, and the peer's address) a parser has read."""
+    url, headers, peer = head
+    path, query = split_target(url)
+    exchange = HttpExchange(wire, edge.new_id(), parser.get_method().decode(), path, query, headers)
+    keeps = parser.should_keep_alive()
+    if not keeps or b"connection" in headers:  # else it is 1.1, which need not be asked for
+        exchange.http10 = parser.get_http_version() != "1.1"
+    exchange.keeps = keeps and not exchange.http10 and not edge.draining and exchange.method != "CONNECT"
+    trusted = edge.limits.trusted_proxies
+    exchange.peer = client_address(peer, headers.get(b"x-forwarded-for", b""), trusted) if trusted else peer
+    return exchange
+
+
+def is_new(task: "asyncio.Task[None]") -> bool:
+    """Whether a task has not begun."""
+    coroutine = task.get_coro()
+    return inspect.iscoroutine(coroutine) and inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED
 
 
 class _DateLine:

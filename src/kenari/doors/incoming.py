@@ -4,6 +4,7 @@ from typing import Protocol
 
 from kenari.core.errors import KenariError, bad_request
 from kenari.core.ports import Taker
+from kenari.wire.http1 import has_body, split_target
 
 HELD = 64 * 1024
 """Bytes that may wait for a taker while reading goes on."""
@@ -103,6 +104,18 @@ class IncomingBody:
         if not self.closed and self._paused is reading:
             self._paused = not reading
             self._valve.set_reading(reading)
+
+
+def incoming_of(url: bytes, headers: dict[bytes, bytes], paths: frozenset[str], valve: Valve) -> IncomingBody | None:
+    """The body of a request to one of these paths, where it is a form that is plainly sent; None elsewhere."""
+    if not headers.get(b"content-type", b"").startswith(b"multipart/"):
+        return None
+    if b"content-encoding" in headers or b"upgrade" in headers or not has_body(headers):
+        return None
+    if split_target(url)[0] not in paths:
+        return None
+    length = headers.get(b"content-length")
+    return IncomingBody(None if length is None else int(length), valve)
 
 
 def cut_off() -> KenariError:

@@ -7,7 +7,8 @@ from typing import TypeAlias
 import msgspec
 
 from kenari.core.errors import KenariError
-from kenari.wire.inflate import CodingError, TooLargeError, inflate
+from kenari.wire.http1 import content_coding, is_plainly_framed
+from kenari.wire.inflate import CODINGS, CodingError, TooLargeError, inflate
 
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -78,6 +79,17 @@ async def plain_body(coding: bytes, coded: bytes, limit: int) -> bytes:
     except CodingError:
         message = f"the body is not valid {coding.decode()}. send it again, or without content-encoding"
         raise KenariError("bad_request", message) from None
+
+
+def announced_fault(headers: dict[bytes, bytes], max_body: int) -> KenariError | None:
+    """What is wrong with a body by its head, before it comes."""
+    if b"content-length" in headers and int(headers[b"content-length"][:18]) > max_body:
+        return body_too_large(max_body)
+    if b"content-encoding" in headers and content_coding(headers) not in (b"", *CODINGS):
+        return KenariError("unsupported_media_type", "content-encoding must be gzip, deflate or zstd")
+    if not is_plainly_framed(headers):
+        return KenariError("bad_request", "transfer-encoding must be chunked and nothing else")
+    return None
 
 
 def headers_too_large() -> KenariError:

@@ -107,17 +107,19 @@ class ValkeyHealth:
         await pipeline.execute()
 
     async def _listen(self) -> None:
-        """Hear what stands there, then what is said."""
+        """Hear what is said, and what stands there as soon as nothing more can be missed: whenever the server has taken the
+        subscription, which the client library renews by itself when a connection broke."""
         async with self._server.pubsub() as channel:
             await channel.subscribe(CHANNEL)
-            for said in (await self._server.hvals(TABLE))[:MAX_KNOWN]:
-                self._hear(said, later=True)
             while True:
-                message = await channel.get_message(ignore_subscribe_messages=True, timeout=LISTEN_SECONDS)
-                if message is not None:
-                    self._hear(message["data"], later=False)
-                else:
+                message = await channel.get_message(timeout=LISTEN_SECONDS)
+                if message is None:
                     await self._server.ping()
+                elif message["type"] == "message":
+                    self._hear(message["data"], later=False)
+                elif message["type"] == "subscribe":
+                    for said in (await self._server.hvals(TABLE))[:MAX_KNOWN]:
+                        self._hear(said, later=True)
 
     def _hear(self, data: bytes, later: bool) -> None:
         try:
