@@ -2,13 +2,14 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any, cast
 
 import httptools
 
 from kenari.core.errors import KenariError
-from kenari.doors.exchange import Handover, HttpExchange, Owner, exchange_of, is_new
+from kenari.doors.answering import Answering
+from kenari.doors.exchange import Handover, HttpExchange, Owner, exchange_of
 from kenari.doors.incoming import IncomingBody, cut_off, incoming_of
 from kenari.doors.limits import announced_fault, body_too_large, headers_too_large, malformed, our_fault, too_slow
 from kenari.doors.repeat import Repeat, repeat_of
@@ -36,8 +37,7 @@ class Connection(asyncio.Protocol):
         self._peer = ""
         self._waiting: deque[HttpExchange] = deque()
         self._current: HttpExchange | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._answer: Coroutine[Any, Any, None] | None = None  # what it runs
+        self._answering = Answering(edge)
         self._lingers = 0.0  # the connection ends, at the latest then; until then bytes are thrown away
         self._incoming: IncomingBody | None = None  # of the request that is being answered, while it still comes
         self._farewell = 0.0  # a TLS connection ends then if nothing is left to be written
@@ -350,54 +350,7 @@ class Connection(asyncio.Protocol):
         if self._refusal is not None and not self._waiting:
             self._answer_refusal(exchange, self._refusal)
             return
-        self._task = None
-        answer = self._answer = None
-        if b"content-encoding" not in exchange.headers:
-            try:
-                answer = self._answer = self._edge.begin(exchange)
-            except Exception as error:  # noqa: BLE001 - as in `_run`
-                self._edge.fault(error)
-                self._tell(exchange, our_fault())
-                return
-            if answer is None:
-                return
-        self._task = self._edge.loop.create_task(self._run(exchange, answer))
-
-    async def _run(self, exchange: HttpExchange, answer: Coroutine[Any, Any, None] | None) -> None:
-        """A request's task. What it lets through, or leaves unanswered, is our fault."""
-        try:
-            if answer is None:
-                if not await self._is_plain(exchange):
-                    return
-                answer = self._edge.serve(exchange)
-            await answer
-        except Exception as error:  # noqa: BLE001 - whatever it is: the client is told and the next one is served
-            self._edge.fault(error)
-        except BaseException:
-            exchange.abort()
-            raise
-        if exchange.done or exchange.gone:
-            return
-        if exchange.begun:
-            exchange.abort()
-        else:
-            self._tell(exchange, our_fault())
-
-    async def _is_plain(self, exchange: HttpExchange) -> bool:
-        """Undo the body's coding. False when that was the end of the request."""
-        try:
-            await exchange.inflate(self._edge.limits.max_body)
-        except KenariError as error:
-            self._tell(exchange, error)
-        return not (exchange.gone or exchange.done)
-
-    def _tell(self, exchange: HttpExchange, error: KenariError) -> None:
-        """Refuse; a refusal that fails, or says nothing, must not leave the client waiting, nor stop the ticker."""
-        try:
-            self._edge.refuse(exchange, error)
-        except Exception as fault:  # noqa: BLE001 - see above
-            self._edge.fault(fault)
-        exchange.abort()  # nothing, when it was answered
+        self._answering.start(exchange)
 
     def _continue(self) -> None:
         """The client waits for leave to send its body."""
@@ -456,7 +409,7 @@ class Connection(asyncio.Protocol):
     def _answer_refusal(self, exchange: HttpExchange, error: KenariError) -> None:
         """Answer, end our side, and let the client send for a while yet, so that it reads the answer."""
         self._lingers = self._edge.loop.time() + LINGER_SECONDS
-        self._tell(exchange, error)
+        self._answering.refuse(exchange, error)
         self._linger()
 
     def _linger(self) -> None:
@@ -476,7 +429,7 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def _leave(self) -> None:
-        exchange, task = self._current, self._task
+        exchange = self._current
         for waiting in self._waiting:
             waiting.leave()
         self._waiting.clear()
@@ -486,10 +439,7 @@ class Connection(asyncio.Protocol):
         if self._incoming is not None:
             self._incoming.fail(cut_off())
             self._incoming = None
-        if task is not None and not task.done() and is_new(task):
-            task.cancel()  # nobody waits for what has not begun
-            if self._answer is not None:
-                self._answer.close()
+        self._answering.leave()
 
 
 def _nowhere(data: bytes) -> None:

@@ -1,7 +1,6 @@
 """One request and its answer on the wire (core.ports.Exchange)."""
 
 import asyncio
-import inspect
 import time
 from collections.abc import Coroutine
 from typing import Any, NamedTuple, Protocol
@@ -249,12 +248,6 @@ def exchange_of(
     trusted = edge.limits.trusted_proxies
     exchange.peer = client_address(peer, headers.get(b"x-forwarded-for", b""), trusted) if trusted else peer
     return exchange
-
-
-def is_new(task: "asyncio.Task[None]") -> bool:
-    """Whether a task has not begun."""
-    coroutine = task.get_coro()
-    return inspect.iscoroutine(coroutine) and inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED
 
 
 class _DateLine:
