@@ -321,7 +321,8 @@ class Connection(asyncio.Protocol):
             return
         self._task = None
         answer = self._answer = None
-        if b"content-encoding" not in exchange.headers:
+        # a large body waits for the next turn of the loop, when the bytes it came in are free again: memory stays hot
+        if b"content-encoding" not in exchange.headers and len(exchange.body) <= FEW_BYTES:
             try:
                 answer = self._answer = self._edge.begin(exchange)
             except Exception as error:  # noqa: BLE001 - as in `_run`
@@ -336,7 +337,7 @@ class Connection(asyncio.Protocol):
         """A request's task. What it lets through, or leaves unanswered, is our fault."""
         try:
             if answer is None:
-                if not await self._inflate(exchange):
+                if b"content-encoding" in exchange.headers and not await self._inflate(exchange):
                     return
                 answer = self._edge.serve(exchange)
             await answer
