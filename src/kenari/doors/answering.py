@@ -9,6 +9,9 @@ from kenari.core.errors import KenariError
 from kenari.doors.exchange import HttpExchange, Owner
 from kenari.doors.limits import our_fault
 
+LARGE = 64 * 1024
+"""Bytes of a body beyond which a request waits for the next turn of the loop."""
+
 
 class Answering:
     """Answers the requests of one connection, one after the other. What is let through, or left unanswered, is our fault."""
@@ -23,7 +26,8 @@ class Answering:
     def start(self, exchange: HttpExchange) -> None:
         """Answer a whole request."""
         self._task = self._answer = answer = None
-        if b"content-encoding" not in exchange.headers:
+        # a large body waits for the next turn of the loop, when the bytes it came in are free again: memory stays hot
+        if b"content-encoding" not in exchange.headers and len(exchange.body) <= LARGE:
             try:
                 answer = self._answer = self._edge.begin(exchange)
             except Exception as error:  # noqa: BLE001 - as in `_run`
@@ -52,7 +56,7 @@ class Answering:
     async def _run(self, exchange: HttpExchange, answer: Coroutine[Any, Any, None] | None) -> None:
         try:
             if answer is None:
-                if not await self._is_plain(exchange):
+                if b"content-encoding" in exchange.headers and not await self._is_plain(exchange):
                     return
                 answer = self._edge.serve(exchange)
             await answer
