@@ -46,7 +46,7 @@ def model_body(catalog: Catalog, name: str, anthropic: bool, sees: Sees) -> byte
     return jsonx.encode(_shown(model, anthropic))
 
 
-def _pricing(price: Price | None) -> dict[str, str | None] | None:
+def _pricing(price: Price | None) -> dict[str, str] | None:
     """The four prices of tokens as they are charged (M1), and those that the model has beside them."""
     if price is None:
         return None
