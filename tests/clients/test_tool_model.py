@@ -29,8 +29,10 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
         providers: dict[str, dict[str, Any]] = {
             dialect: {"dialect": dialect, "base_url": base_url} for dialect in DIALECTS
         }
-        meek = {"dialect": "responses", "base_url": base_url, "profile": {"tool_choice_required": False}}
-        providers["responses-words"] = meek
+        held = {"response_format": "none"}
+        providers["messages-held"] = {"dialect": "messages", "base_url": base_url, "profile": held}
+        words = held | {"tool_choice_required": False}
+        providers["responses-words"] = {"dialect": "responses", "base_url": base_url, "profile": words}
         models = {name: {"targets": [f"{name}/{NAME}"], "max_output_tokens": 128} for name in providers}
         text = config_text(providers, models, keepalive="500ms", responses_formats=True)
         with running_gateway(text + search_table(index)) as running:
@@ -111,7 +113,7 @@ def of_responses(answer: Answer, stream: bool) -> tuple[str, Any, int]:
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("client", DIALECTS)
-@pytest.mark.parametrize("provider", ["chat", "messages", "responses-words"])
+@pytest.mark.parametrize("provider", ["chat", "messages-held", "responses-words"])
 def test_json_answers_validate(gateway: Gateway, provider: str, client: str, stream: bool) -> None:
     """S126: enforced natively in the server's chat format, by a forced function in its Messages format, by words and our check
     in its Responses format, where it answers 500 to a call that is forced by name."""
