@@ -49,7 +49,8 @@ def text_of(client: str, stream: bool, answer: Answer) -> str:
         return reply["choices"][0]["message"]["content"]
     if client == "messages":
         return "".join(block["text"] for block in reply["content"])
-    return "".join(part["text"] for item in reply["output"] for part in item.get("content") or [])
+    parts: list[Any] = [part for item in reply["output"] if item["type"] == "message" for part in item["content"]]
+    return "".join(part["text"] for part in parts)
 
 
 def _delta(client: str, event: Any) -> str:

@@ -56,8 +56,9 @@ def further(client: str, body: dict[str, Any]) -> list[list[dict[str, Any]]]:
 
 
 def _tool_name(body: dict[str, Any]) -> str:
-    for tool in body.get("tools") or []:
-        inner = tool.get("function", tool)
+    tools: list[dict[str, Any]] = body.get("tools") or []
+    for tool in tools:
+        inner: dict[str, Any] = tool.get("function", tool)
         if inner.get("name") and tool.get("type", "function") in ("function", "custom"):
             return str(inner["name"])
     return "look"

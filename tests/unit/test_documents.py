@@ -1,6 +1,7 @@
 """Documents into text: real files of real programs, broken ones, and files made to do harm."""
 
 import asyncio
+import importlib
 import io
 import os
 import re
@@ -10,9 +11,9 @@ import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
-import pypdfium2
 import pytest
 
 from kenari.documents.kinds import UnreadableError, decode, kind_of
@@ -149,9 +150,10 @@ def test_slides_stand_in_the_order_in_which_they_are_shown() -> None:
 
 def joined(*names: str) -> bytes:
     """One PDF of the pages of several."""
-    whole = pypdfium2.PdfDocument.new()
+    library: Any = importlib.import_module("pypdfium2")  # it has no types
+    whole = library.PdfDocument.new()
     for name in names:
-        whole.import_pages(pypdfium2.PdfDocument(sample(name)))
+        whole.import_pages(library.PdfDocument(sample(name)))
     out = io.BytesIO()
     whole.save(out)
     return out.getvalue()

@@ -148,9 +148,8 @@ def test_a_temperature_within_the_range_stays_as_it_was_written() -> None:
         ("json_object", "messages", "json_schema", "instruct"),
         ("json_object", "responses", "json_schema", "native"),
         ("json_schema", "chat", None, "native"),
-        ("json_schema", "messages", None, "function"),
-        ("json_schema", "responses", None, "function"),
-        ("json_object", "responses", None, "instruct"),
+        ("json_schema", "messages", None, "native"),
+        ("json_schema", "responses", None, "native"),
     ],
 )
 def test_a_response_format_is_asked_for_in_the_strongest_way(

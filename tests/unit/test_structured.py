@@ -190,20 +190,38 @@ def test_a_native_format_is_left_to_its_provider() -> None:
     assert made.upstream.sent[0]["response_format"]["json_schema"]["schema"] == SCHEMA
 
 
+WISH = {"chat": "response_format", "messages": "output_config.format", "responses": "text.format"}
+
+
 @pytest.mark.parametrize("client", FORMATS)
-def test_a_provider_that_nobody_vouches_for_is_asked_natively_and_checked(client: str) -> None:
-    """Servers that do not know the wish ignore it without a word: what they answer is never passed on as JSON."""
-    made = rig(completion("A colour."), completion(GOOD), profile=Profile())
+def test_d9_a_provider_that_ignores_the_wish_is_told_of(client: str) -> None:
+    """D9: servers that do not know the wish ignore it without a word; the answer's header and the line do not."""
+    made = rig(completion("A colour."), profile=Profile())
     answer = made.ask(client, stream=False, **asking(client))
-    assert json.loads(text_of(client, answer.json)) == json.loads(GOOD)
-    for sent in made.upstream.sent:
-        assert sent["response_format"]["json_schema"]["schema"] == SCHEMA
-    made = rig(says("A ", "colour."), says("Still a colour."), profile=Profile())
-    answer = made.ask(client, **asking(client))
-    assert "did not answer in the JSON that was asked for" in answer.out.decode()
-    assert b"colour" not in answer.out
-    good = rig(says(GOOD[:5], GOOD[5:]), profile=Profile()).ask(client, **asking(client))
+    assert made.upstream.sent[0]["response_format"]["json_schema"]["schema"] == SCHEMA
+    assert text_of(client, answer.json) == "A colour."
+    assert answer.header["x-kenari-ignored"] == WISH[client]
+    assert [notice.name for notice in made.books.lines[0].notices] == [WISH[client]]
+    answer = rig(says("A ", "colour."), profile=Profile()).ask(client, **asking(client))
+    assert "".join(deltas_of(client, answer.data)) == "A colour."
+    assert answer.header["x-kenari-ignored"] == WISH[client]
+    made = rig(says(GOOD[:5], GOOD[5:]), profile=Profile())
+    good = made.ask(client, **asking(client))
     assert deltas_of(client, good.data) == [GOOD[:5], GOOD[5:]]
+    assert "x-kenari-ignored" not in good.header
+    assert len(made.upstream.sent) == 1
+
+
+@pytest.mark.parametrize("client", FORMATS)
+def test_where_no_header_can_say_it_any_more_a_wrong_answer_is_an_error(client: str) -> None:
+    answer = rig(says('{"city": ', '"x"}'), profile=Profile()).ask(client, **asking(client))
+    assert "is not the JSON that was asked for" in answer.out.decode()
+    made = rig(Script([(0, ROLE), (0.3, chunk({"content": "Prose."}, "stop", usage=USAGE) + DONE), (0, None)]))
+    made.profile, made.silence = Profile(), (0.05, 120.0)
+    late = made.ask(client, **asking(client))
+    assert b": keepalive" in late.out
+    assert b"Prose" not in late.out
+    assert "did not answer in the JSON" in late.out.decode()
 
 
 def test_a_provider_is_not_doubted_where_it_cannot_be_checked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,8 +53,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     tool_choice_required: bool = True
     """The provider can be made to call a tool, any or a named one; else `auto` is sent."""
     response_format: Literal["json_schema", "json_object", "none"] | None = None
-    """The richest answer format the provider enforces itself. Default: chat providers are asked for `json_schema` and their
-    answers are checked; others are taken to enforce none."""
+    """The richest answer format the provider enforces itself. Default: it is asked for `json_schema`, and its
+    answers are looked at, since a server that does not know the wish ignores it without a word."""
     image_urls: bool = True
     """The provider fetches http(s) image addresses itself."""
     tool_result_images: bool | None = None

@@ -13,7 +13,7 @@ from kenari.core.errors import KenariError, interrupted
 from kenari.core.events import Event, Sources, Stop
 from kenari.core.fold import Block
 from kenari.core.ports import Leg
-from kenari.core.request import CallPart, Part, Request, ResultPart, TextPart, ToolChoice, Turn
+from kenari.core.request import CallPart, Notice, Part, Request, ResultPart, TextPart, ToolChoice, Turn
 from kenari.dialects.base import Proof
 from kenari.dialects.fit.format import function_name, is_checked, way_of
 from kenari.gateway.legs import Legs
@@ -35,6 +35,8 @@ _LAST = (
 )
 _AGAIN = "That answer cannot be used: %s. Give the whole answer again as one JSON value, and nothing else."
 _WRONG = "the model did not answer in the JSON that was asked for, also when asked again (%s). change the schema or the model"
+_WISH = {"chat": "response_format", "messages": "output_config.format", "responses": "text.format"}
+"""Where each format asks for JSON."""
 _WRONG_IN_STREAM = "the model's answer is not the JSON that was asked for (%s). send the request again"
 
 
@@ -49,6 +51,10 @@ class Runner(Protocol):
     @property
     def sink(self) -> Sink:
         """Where the answer goes."""
+        ...
+
+    def ignored(self, notice: Notice) -> None:
+        """Something that was asked for was not done; it is named in the header and the line (D9)."""
         ...
 
     def bill(self, legs: list[Leg]) -> None:
@@ -99,9 +105,11 @@ class Loop(Sink):
         way = way_of(self.request, candidate.target)
         self._function = function_name(request.format) if way == "function" and request.format else ""
         self._check = self._make_check(way) if is_checked(self.request, candidate.target) else None
+        self._trying = way == "native" and self._check is not None  # nobody vouches for this provider
         self._shaped = way in ("function", "instruct") or (self._check is not None and not self._wants_logprobs())
         self._shape: Shape | None = None
         self._fault: str | None = None
+        self._held: list[Event] = []
 
     @property
     def shown(self) -> bool:
@@ -140,6 +148,8 @@ class Loop(Sink):
             elif self._fault is None:
                 self._end([])
                 return None
+            elif self._trying:
+                return self._pass_on(self._fault)
             elif self._shape is not None and not self._shape.shown and repairs < REPAIRS:
                 repairs += 1
                 again = await self._run.cover(self._candidate, self._ask_again(request, self._fault))
@@ -165,6 +175,10 @@ class Loop(Sink):
             if self._shape is not None and not self._legs.calls:
                 rest, self._fault = self._shape.finish(self._legs.stop)
                 out += self._legs.take(rest)
+        if self._trying and not self._legs.shown and not (last and self._fault is None):
+            self._held += out  # the head of the answer may still have to say that the wish was ignored
+            return
+        out, self._held = self._held + out, []
         if out:
             self._out.put(out)
 
@@ -237,6 +251,16 @@ class Loop(Sink):
             Turn("user", [TextPart(jsonx.escape(_AGAIN % fault))]),
         ]
         return msgspec.structs.replace(request, turns=turns)
+
+    def _pass_on(self, fault: str) -> KenariError | None:
+        """A provider that was asked natively has ignored the wish: its answer goes out and the header says so, where there
+        still is one to say it."""
+        assert self._shape is not None
+        if self._shape.shown or self._out.begun:
+            return self._give_up(fault)
+        self._run.ignored(Notice(_WISH[self.request.origin], "the provider ignored it"))
+        self._end(self._held + self._legs.take(self._shape.release()))
+        return None
 
     def _give_up(self, fault: str) -> KenariError:
         words = _WRONG_IN_STREAM if self._legs.shown else _WRONG

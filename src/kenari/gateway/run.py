@@ -118,6 +118,10 @@ class Run:
         """Where the answer goes."""
         return self._sink
 
+    def ignored(self, notice: Notice) -> None:
+        """Something that was asked for was not done (loop.Runner)."""
+        self._note([*self._line.notices, notice])
+
     def bill(self, legs: list[Leg]) -> None:
         """Runs of tools: legs of this request like calls of providers."""
         self._line.legs = [*self._line.legs, *legs]

@@ -28,7 +28,7 @@ def way_of(request: Request, target: Target) -> Way | None:
     wanted = request.format
     if wanted is None:
         return None
-    able = target.profile.response_format or ("json_schema" if target.dialect == "chat" else "none")
+    able = target.profile.response_format or "json_schema"
     if target.dialect == "messages" and wanted.kind == "json_object":  # that format has no word for it
         able = "none"
     if able in ("json_schema", wanted.kind):
