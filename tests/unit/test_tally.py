@@ -86,7 +86,8 @@ def test_u3_json_in_a_prompt_is_counted_as_it_stands() -> None:
     """A tool's schema is no escaped text: escapes in its strings are part of it (agents send such), and so are quotes in
     a tool's name."""
     schema = {"type": "object", "properties": {"path": {"type": "string", "pattern": '^\\w+ "x" \n$'}}}
-    function = {"name": 'say "hi" \\ now', "description": 'it says "hi"\n', "parameters": schema}
+    name, purpose = 'say "hi" \\ now', 'it says "hi"\n'
+    function = {"name": name, "description": purpose, "parameters": schema}
     body = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
     tools = [{"type": "function", "function": function}]
     words = Words()
@@ -94,7 +95,7 @@ def test_u3_json_in_a_prompt_is_counted_as_it_stands() -> None:
     offered = DIALECTS["chat"].decode_request(json.dumps(body | {"tools": tools}).encode())
     tokens = Count(offered, words, "m").prompt() - Count(plain, Words(), "m").prompt()
     assert json.dumps(schema) in words.texts
-    assert tokens == len((function["name"] + function["description"]).split()) + len(json.dumps(schema).split())
+    assert tokens == len((name + purpose).split()) + len(json.dumps(schema).split())
 
 
 def test_u3_what_was_broken_off_counts_at_least_what_it_said() -> None:

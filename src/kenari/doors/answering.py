@@ -81,6 +81,10 @@ class Answering:
         return not (exchange.gone or exchange.done)
 
 
+REQUEST_TASK = Answering._run.__qualname__  # pyright: ignore[reportPrivateUsage]
+"""The name of the coroutine of every task that answers a request."""
+
+
 def _is_new(task: "asyncio.Task[None]") -> bool:
     """Whether a task has not begun."""
     coroutine = task.get_coro()

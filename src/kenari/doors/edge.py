@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from kenari.core.errors import KenariError
 from kenari.core.ids import REQUEST_ID_BYTES
 from kenari.core.ports import Exchange
+from kenari.doors.answering import REQUEST_TASK
 from kenari.doors.connection import Connection
 from kenari.doors.exchange import Living
 from kenari.doors.limits import EdgeLimits
@@ -129,4 +130,4 @@ class Edge:
 
 def _is_request(task: "asyncio.Task[Any]") -> bool:
     """Looked at when a process ends, so that nothing has to be counted before."""
-    return getattr(task.get_coro(), "__qualname__", "") == Connection._run.__qualname__  # pyright: ignore[reportPrivateUsage]
+    return getattr(task.get_coro(), "__qualname__", "") == REQUEST_TASK

@@ -102,7 +102,10 @@ class MessagesEncoder:
         """Text of the open block goes between the same bytes each time."""
         if kind is not Text or not self._prefix or not self._serial.only(index):
             return None
-        return Speaker(lambda text: self._run([text]), self._run)
+        return Speaker(self._one, self._run)
+
+    def _one(self, text: bytes) -> bytes:
+        return self._prefix + text + _DELTA_END
 
     def _run(self, texts: list[bytes]) -> bytes:
         return self._prefix + (_DELTA_END + self._prefix).join(texts) + _DELTA_END
