@@ -86,7 +86,7 @@ def test_u3_json_in_a_prompt_is_counted_as_it_stands() -> None:
     """A tool's schema is no escaped text: escapes in its strings are part of it (agents send such), and so are quotes in
     a tool's name."""
     schema = {"type": "object", "properties": {"path": {"type": "string", "pattern": '^\\w+ "x" \n$'}}}
-    function = {"name": 'say "hi" \\ now', "description": 'it says "hi"\n', "parameters": schema}
+    function: dict[str, Any] = {"name": 'say "hi" \\ now', "description": 'it says "hi"\n', "parameters": schema}
     body = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
     tools = [{"type": "function", "function": function}]
     words = Words()
