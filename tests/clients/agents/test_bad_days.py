@@ -245,7 +245,7 @@ def _wait_out(place: Place, model: AgentModel, program: Program, *words: str, **
 @contextmanager
 def _silent(
     model: AgentModel, names: Sequence[str], pause: float, folder: Path, **timers: str
-) -> Iterator[list[Place]]:
+) -> Generator[list[Place]]:
     """kenari before such a provider, and a place for each name."""
     for name in names:
         task = f"silence-{name}"
