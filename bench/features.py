@@ -20,7 +20,7 @@ SOURCE = HERE.parent / "src"
 WITHOUT = (
     (
         "gateway/run.py",
-        "self._media = Preparation(media, self._request) if media is not None and has_media(request) else None",
+        "self._media = Preparation(media, self._request) if media and not request.plain and has_media(request) else None",
         "self._media = None",
     ),
     ("gateway/run.py", "if self._media is None and not request.served and request.format is None:", "if True:"),
@@ -30,6 +30,7 @@ WITHOUT = (
         "if False:",
     ),
     ("gateway/run.py", "        if not isinstance(one.lane, Loop):  # a loop", "        if True:  # a loop"),
+    ("gateway/direct.py", "request.format is None\n        and not request.served\n        and (", "(True or "),
     ("dialects/fit/request.py", "if request.format is not None:", "if False:"),
     ("dialects/fit/request.py", "        and request.format is None\n", ""),
 )
