@@ -53,16 +53,19 @@ class PublicDoor:
 
     def serve(self, exchange: Exchange) -> Coroutine[Any, Any, None]:
         """The coroutine that answers this exchange."""
-        path = exchange.path
-        dialect = BY_PATH.get(path) if exchange.method == "POST" and not self._cors else None
-        if dialect is not None and exchange.headers.get(b"content-type", _PLAIN) == _PLAIN:  # nearly every request
-            return self._gateway.complete(exchange, dialect)
-        return self._route(exchange, path)
+        dialect = self._plainly(exchange)
+        return self._route(exchange, exchange.path) if dialect is None else self._gateway.complete(exchange, dialect)
 
     def begin(self, exchange: Exchange) -> Coroutine[Any, Any, None] | None:
         """Answer this exchange without a task if that can be done; else the coroutine that answers it."""
-        dialect = BY_PATH.get(exchange.path) if exchange.method == "POST" and not self._cors else None
-        return self._gateway.begin(exchange, dialect) if dialect is not None else self._route(exchange, exchange.path)
+        dialect = self._plainly(exchange)
+        return self._route(exchange, exchange.path) if dialect is None else self._gateway.begin(exchange, dialect)
+
+    def _plainly(self, exchange: Exchange) -> Dialect | None:
+        """The dialect of a request that is for a chat endpoint beyond doubt, as nearly every one is; None: it is routed."""
+        if exchange.method != "POST" or self._cors or exchange.headers.get(b"content-type", _PLAIN) != _PLAIN:
+            return None
+        return BY_PATH.get(exchange.path)
 
     def refuse(self, exchange: Exchange, error: KenariError) -> None:
         """Answer a request that the inbound end could not accept, in the format that its path speaks."""

@@ -127,7 +127,8 @@ class Routing:
             after = rules.left(before)
         elif error is None:
             after = rules.succeeded(before, now, outcome.first_content)
-            if before.retry_at is None and not before.failures:  # nearly always: it worked and works
+            troubled = before.failures or before.retry_at or before.refused_until or before.excluded_until
+            if not troubled:  # nearly always: it worked and works, which is no news
                 self._health[self.mark(candidate)] = after
                 return
         elif outcome.status in REFUSALS:
