@@ -269,7 +269,9 @@ def make_keeping(config: Config, root: bytes) -> Keeping | None:
     """How answers are kept; None where they are not. Raises OSError when the library for it is missing."""
     if config.keep_answers is None:
         return None
-    return Keeping(config.keep_answers, Box(derive_key(root, "answers")), secrets.token_bytes)
+    return Keeping(
+        config.keep_answers, Box(derive_key(root, "answers"), "[idempotency] keeps answers"), secrets.token_bytes
+    )
 
 
 class Post:
@@ -326,7 +328,5 @@ def process_name(config: Config) -> str:
 
 def say(line: str) -> None:
     """A line for the person at the terminal; standard output holds the request log only."""
-    with suppress(
-        OSError
-    ):  # a terminal that was closed: nobody reads it, and kenari ends for the signal that comes along
+    with suppress(OSError):  # its terminal was closed: nobody reads it
         print(line, file=sys.stderr, flush=True)

@@ -286,23 +286,28 @@ def test_s144_responses_point_to_chat() -> None:
     assert (answer.status, "/v1/chat/completions" in answer.json["error"]["message"]) == (400, True)
 
 
+class Endless:
+    """A reader that never comes to an end, and notes that it was stopped."""
+
+    def __init__(self) -> None:
+        self.cancelled: list[bool] = []
+
+    async def read(self, data: bytes, name: str = "", media_type: str = "") -> Reading:
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            self.cancelled.append(True)
+            raise
+        return Reading()
+
+
 def test_a_client_that_leaves_ends_the_reading() -> None:
     """U6: nothing is read on for nobody, and no provider is called."""
-    cancelled: list[bool] = []
-
-    class Endless:
-        async def read(self, data: bytes, name: str = "", media_type: str = "") -> Reading:
-            try:
-                await asyncio.sleep(30)
-            except asyncio.CancelledError:
-                cancelled.append(True)
-                raise
-            return Reading()
-
+    endless = Endless()
     made = Rig([GOOD])
-    made.services = {"media": Media(Web(), Endless(), MediaLimits())}
+    made.services = {"media": Media(Web(), endless, MediaLimits())}
     made.ask("chat", act=Exchange.leave, **file(b"\0PK", "x.bin"))
-    assert cancelled == [True]
+    assert endless.cancelled == [True]
     assert made.upstream.requests == []
     assert made.books.lines[0].ending == "client_closed"
 
@@ -377,19 +382,9 @@ def test_m4_nothing_is_fetched_for_a_count() -> None:
 
 
 def test_a_client_that_leaves_ends_the_reading_for_a_count() -> None:
-    cancelled: list[bool] = []
-
-    class Endless:
-        async def read(self, data: bytes, name: str = "", media_type: str = "") -> Reading:
-            try:
-                await asyncio.sleep(30)
-            except asyncio.CancelledError:
-                cancelled.append(True)
-                raise
-            return Reading()
-
+    endless = Endless()
     made = Rig([COUNTED], dialect="messages")
-    made.services = {"media": Media(Web(), Endless(), MediaLimits())}
+    made.services = {"media": Media(Web(), endless, MediaLimits())}
     count(made, document(sample("report.docx"), OFFICE), act=Exchange.leave)
-    assert cancelled == [True]
+    assert endless.cancelled == [True]
     assert made.upstream.requests == []

@@ -341,7 +341,7 @@ class OnceBooks(PaidBooks):
 def gateways(*scripts: Any, keep: bool = False) -> tuple[list[Rig], OnceBooks, list[NodeAnswers], KnownStore]:
     """Two processes with the same books: the second asks the first for answers, as a worker does through its keeper."""
     books, store = OnceBooks(), KnownStore()
-    keeping = Keeping(60.0, Box(b"k" * 32), lambda count: b"n" * count) if keep else None
+    keeping = Keeping(60.0, Box(b"k" * 32, "a test keeps answers"), lambda count: b"n" * count) if keep else None
     answers = [NodeAnswers("a", store, keeping), NodeAnswers("b", store, keeping)]
     rigs: list[Rig] = []
     for _ in range(2):
@@ -453,20 +453,22 @@ JSON = {b"content-type": b"application/json"}
 
 
 def test_s104_what_was_kept_opens_for_its_own_account_and_request_only() -> None:
-    box = Box(b"k" * 32)
+    box = Box(b"k" * 32, "a test keeps answers")
     sealed = box.seal("acc\0r1", b"what was said", b"n" * 12)
     assert b"said" not in sealed
     assert box.open("acc\0r1", sealed) == b"what was said"
     assert box.open("acc\0r2", sealed) is None
     assert box.open("acc\0r1", sealed[:-1] + b"x") is None
-    assert Box(b"o" * 32).open("acc\0r1", sealed) is None
+    assert Box(b"o" * 32, "a test keeps answers").open("acc\0r1", sealed) is None
     assert "k" * 8 not in repr(box)
 
 
 def test_f14_one_that_was_kept_is_sent_to_the_same_body_only() -> None:
     async def main() -> None:
         store, client = KnownStore(), Client()
-        node = NodeAnswers("a", store, Keeping(60.0, Box(b"k" * 32), lambda count: b"n" * count))
+        node = NodeAnswers(
+            "a", store, Keeping(60.0, Box(b"k" * 32, "a test keeps answers"), lambda count: b"n" * count)
+        )
         node.keep("acc", "r1", Whole(200, b"h: 1\r\n", b"{}", stream=False))
         store.found = Repeated("r1", REPEAT.body, "", store.kept[0][1])
         assert not await node.attach("acc", Repeat(b"key", b"other"), client)

@@ -223,9 +223,7 @@ class Connection(asyncio.Protocol):
         if exchange is not self._current:
             return
         self._current = None
-        if (
-            self._incoming is not None
-        ):  # the rest of its body is thrown away, for as long as it takes to hear the answer
+        if self._incoming is not None:  # the rest of its body is thrown away while the client hears the answer
             self._incoming.fail(cut_off())
             self._incoming = None
             self._linger()

@@ -45,6 +45,13 @@ def allowed_price(services: Services, caller: Caller, name: str, model: Model) -
     return price
 
 
+def line_of(exchange: Exchange, client_format: str) -> Line:
+    """The line of a request that has come: who sent what, and nothing of how it went."""
+    return Line(
+        id=exchange.id, client_format=client_format, method=exchange.method, path=exchange.path, peer=exchange.peer
+    )
+
+
 class Entry:
     """One request's way in and out, whatever its endpoint. `admission` and `hold` are what it was given; None where it got
     none (yet). Used as a context: whatever ends it is the client's answer, in the format of `dialect`, and the line's;

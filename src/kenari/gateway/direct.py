@@ -7,8 +7,11 @@ ask. Everything they do is done by the same parts as for any other (Entry, Run, 
 
 from collections.abc import Callable
 
+from kenari.core.caller import Caller
 from kenari.core.ports import Reservation
+from kenari.core.request import Request
 from kenari.gateway.admission import Entry
+from kenari.gateway.failover import deadline_of
 from kenari.gateway.media import has_media
 from kenari.gateway.plan import Plan
 from kenari.gateway.routing import Outcome
@@ -35,17 +38,13 @@ class Bell:
         self._call()
 
 
-def is_direct(services: Services, wanted: Wanted) -> bool:
+def is_direct(services: Services, caller: Caller, plan: Plan, request: Request) -> bool:
     """Whether nothing but one provider has to be waited for, as far as the request and its plan say."""
-    plan = wanted.plan
-    if not wanted.caller.unlimited or len(plan.candidates) != 1:
-        return False
-    if services.deadline <= 0 or (plan.entry.deadline is not None and plan.entry.deadline <= 0):
+    if not caller.unlimited or len(plan.candidates) != 1 or deadline_of(services, plan) <= 0:
         return False
     routing = services.routing
     if routing.health(plan.candidates[0]).excluded_until > services.clock():
         return False
-    request = wanted.request
     return (
         request.format is None
         and not request.served
@@ -92,11 +91,6 @@ class Direct:
         self._run.conclude(outcome.error)
 
 
-def deadline_of(services: Services, plan: Plan) -> float:
-    """Seconds within which there has to be content."""
-    return services.deadline if plan.entry.deadline is None else plan.entry.deadline
-
-
-def reservation_of(request_id: str, wanted: Wanted) -> Reservation:
+def reservation_of(request_id: str, caller: Caller, plan: Plan) -> Reservation:
     """Nothing is set aside for a caller without limits."""
-    return Reservation(id=request_id, caller=wanted.caller, model=wanted.plan.model.id)
+    return Reservation(id=request_id, caller=caller, model=plan.model.id)

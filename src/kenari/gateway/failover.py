@@ -44,8 +44,12 @@ async def find_way(
     if session is not None:
         conversation = routing.conversation_key(caller.account, plan.model.id, session)
     steps = await routing.steps(plan, request, conversation)
-    deadline = services.deadline if plan.entry.deadline is None else plan.entry.deadline
-    return Way(steps, services.clock() + deadline, conversation)
+    return Way(steps, services.clock() + deadline_of(services, plan), conversation)
+
+
+def deadline_of(services: Services, plan: Plan) -> float:
+    """Seconds within which there has to be content."""
+    return services.deadline if plan.entry.deadline is None else plan.entry.deadline
 
 
 async def serve_candidates(run: Run, services: Services, wanted: Wanted) -> KenariError | None:

@@ -50,11 +50,26 @@ class Quote(msgspec.Struct, frozen=True, kw_only=True):
 
     def room(self, held: int) -> float:
         """How many tokens of output are covered by what is held; infinity where output costs nothing."""
-        return room(self.price, held, self.prompt)
+        tokens = affordable_output(held, self.prompt, self.price)
+        return math.inf if tokens is None else tokens
 
     def first(self, held: int) -> "Share":
         """What is covered of the first call."""
-        return _share(self.price, self.cap, self.room(held), covered=held >= self.amount)
+        return self._share(held, self.room(held))
+
+    def another(self, price: Price, prompt: int, fees: int) -> "Quote":
+        """What a further call within the request costs, with the tools that run before it. Whoever chose the cap, a short
+        answer is enough: what was said already is better ended than broken."""
+        return Quote(price=price, prompt=prompt, cap=self.cap, named=False, fees=fees)
+
+    def share(self, held: int) -> "Share":
+        """What is covered of a further call, behind its fees."""
+        return self._share(held, self.room(held - self.fees))
+
+    def _share(self, held: int, room: float) -> "Share":
+        if held >= self.amount:
+            return Share(self.cap, self.cap * SLACK if self.price.output else math.inf)
+        return Share(int(min(self.cap, room)), room)
 
 
 class Share(msgspec.Struct, frozen=True):
@@ -63,41 +78,6 @@ class Share(msgspec.Struct, frozen=True):
 
     cap: int
     most: float
-
-
-class Another(msgspec.Struct, frozen=True):
-    """What a further call within a request costs, with the tools that run before it: the whole, and what is enough."""
-
-    price: Price
-    prompt: int
-    cap: int
-    fees: int
-
-    @property
-    def amount(self) -> int:
-        """Tools, prompt, and the whole cap."""
-        return quote(self.prompt, self.cap, self.price) + self.fees
-
-    @property
-    def least(self) -> int:
-        """Tools, prompt, and a short answer, whoever chose the cap: what was said already is better ended than broken."""
-        return quote(self.prompt, min(self.cap, LEAST_OUTPUT), self.price) + self.fees
-
-    def share(self, held: int) -> Share:
-        """What of it is covered by what is held."""
-        return _share(self.price, self.cap, room(self.price, held - self.fees, self.prompt), held >= self.amount)
-
-
-def room(price: Price, held: int, prompt: int) -> float:
-    """How many tokens of output are covered after a prompt; infinity where output costs nothing."""
-    tokens = affordable_output(held, prompt, price)
-    return math.inf if tokens is None else tokens
-
-
-def _share(price: Price, cap: int, room: float, covered: bool) -> Share:
-    if covered:
-        return Share(cap, cap * SLACK if price.output else math.inf)
-    return Share(int(min(cap, room)), room)
 
 
 def make_quote(request: Request, model: Model, price: Price, prompt: int, fees: int = 0) -> Quote:

@@ -12,7 +12,7 @@ from kenari.core.price import Price
 from kenari.core.request import Request
 from kenari.dialects.base import Dialect
 from kenari.dialects.registry import DIALECTS
-from kenari.gateway.admission import Entry, allowed_price, counted, digest_of, known_caller, repeat_name
+from kenari.gateway.admission import Entry, allowed_price, counted, digest_of, known_caller, line_of, repeat_name
 from kenari.gateway.count import count_prompt
 from kenari.gateway.direct import Direct, is_direct, reservation_of
 from kenari.gateway.failover import serve_candidates
@@ -49,16 +49,6 @@ class Sent(msgspec.Struct, frozen=True):
     repeat: Repeat | None
 
 
-def _line(exchange: Exchange, dialect: Dialect) -> Line:
-    return Line(
-        id=exchange.id,
-        client_format=dialect.name,
-        method=exchange.method,
-        path=exchange.path,
-        peer=exchange.peer,
-    )
-
-
 class Gateway:
     """Serves requests with the services it is given."""
 
@@ -71,7 +61,7 @@ class Gateway:
         """Answer one request of a chat endpoint, by callback if nothing but its provider has to be waited for; else the
         coroutine that answers it. Never raises."""
         services = self._services
-        line = _line(exchange, dialect)
+        line = line_of(exchange, dialect.name)
         dialect = services.dialects.get(dialect.name, dialect)
         entry = Entry(services, exchange, dialect, line)
         run: Run | None = None
@@ -79,10 +69,12 @@ class Gateway:
             asked = self._asked(exchange, dialect, line)
             if IDEMPOTENCY_KEY in exchange.headers:
                 return self._complete(entry, asked, dialect, line)
-            wanted = Wanted(asked.request, asked.plan, asked.caller, None, session_of(asked.request, exchange.headers))
-            if not is_direct(services, wanted) or not entry.admit(reservation_of(line.id, wanted)):
+            caller, plan = asked.caller, asked.plan
+            direct = is_direct(services, caller, plan, asked.request)
+            if not direct or not entry.admit(reservation_of(line.id, caller, plan)):
                 return self._complete(entry, asked, dialect, line)
             line.price = asked.price
+            wanted = Wanted(asked.request, plan, caller, None, session_of(asked.request, exchange.headers))
             run = Run(services, exchange, dialect, wanted, line)
             ended = Direct(services, entry, run, wanted).begin()
         except Exception as fault:  # noqa: BLE001 - whatever it is, the client is told and the line is written
@@ -96,7 +88,7 @@ class Gateway:
 
     async def complete(self, exchange: Exchange, dialect: Dialect) -> None:
         """Answer one request of a chat endpoint. Never raises: a failure is the client's answer and the line's code."""
-        line = _line(exchange, dialect)
+        line = line_of(exchange, dialect.name)
         dialect = self._services.dialects.get(dialect.name, dialect)
         await self._complete(Entry(self._services, exchange, dialect, line), None, dialect, line)
 

@@ -7,7 +7,7 @@ from kenari.core.errors import KenariError
 from kenari.core.ports import Books, Hold, Leg, Line
 from kenari.core.price import Price
 from kenari.core.usage import Usage
-from kenari.gateway.quote import Another, Quote
+from kenari.gateway.quote import Quote
 from kenari.gateway.tally import Count, Tally
 
 NOTE_SECONDS = 1.0
@@ -50,7 +50,7 @@ class Tab:
         hold; how many tokens of output the call may have. 0: not even a short answer is covered, and nothing should be
         run or called."""
         left = self.hold.amount - self._spent(self._line.legs)
-        wanted = Another(self._price, prompt, self.quote.cap, fees)
+        wanted = self.quote.another(self._price, prompt, fees)
         if wanted.amount > left:
             try:
                 self.hold = await self._books.extend(self.hold, wanted.amount - left, max(0, wanted.least - left))

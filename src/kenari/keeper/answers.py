@@ -8,8 +8,8 @@ from typing import Protocol
 
 import msgspec
 
-from kenari.core.errors import KenariError
 from kenari.core.ports import Outlet, Repeat, Share, Whole
+from kenari.gateway.repeats import conflict
 from kenari.keeper.mail import Mail
 from kenari.keeper.relay import Relay
 from kenari.keys.box import NONCE, Box
@@ -17,7 +17,6 @@ from kenari.store.records import Repeated, StoreDown
 
 _log = logging.getLogger("kenari.keeper")
 REMEMBERED = 10_000
-_TEXT = "this idempotency-key was used %s (request %s). send a new key for a new request"
 
 
 class AnswerStore(Protocol):
@@ -76,7 +75,7 @@ class NodeAnswers:
             known = self._past.get(repeat.key)
         if known is not None:
             how = "with another body" if known.body != repeat.body else "before"
-            raise KenariError("idempotency_conflict", _TEXT % (how, known.id), "idempotency-key")
+            raise conflict(known.id, how)
         self._flights[repeat.key] = _Flight(request_id, repeat.body, relay)
         self._keys[request_id] = repeat.key
 

@@ -11,7 +11,8 @@ import msgspec
 from kenari.core.errors import KenariError, bad_request
 from kenari.core.ids import derive_key
 from kenari.core.own_keys import OwnKeyShown
-from kenari.keys.vault import NONCE, Unreadable, Vault, hint_of
+from kenari.keys.box import NONCE
+from kenari.keys.vault import Unreadable, Vault, hint_of
 from kenari.store.records import ProviderKeyRow, StoreDown
 
 _log = logging.getLogger("kenari.byok")

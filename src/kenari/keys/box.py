@@ -9,16 +9,15 @@ NONCE = 12
 class Box:
     """Seals and opens with one key of 32 bytes."""
 
-    def __init__(self, key: bytes) -> None:
-        """Raises OSError when the library is not installed."""
+    def __init__(self, key: bytes, purpose: str) -> None:
+        """`purpose` says for an operator what is kept so (`[idempotency] keeps answers`). Raises OSError when the library
+        is not installed."""
         try:
-            # an extra, which costs memory and start-up time: who keeps answers pays for it
+            # an extra, which costs memory and start-up time: who keeps something sealed pays for it
             ciphers: Any = importlib.import_module("cryptography.hazmat.primitives.ciphers.aead")
             self._changed: type[Exception] = importlib.import_module("cryptography.exceptions").InvalidTag
         except ImportError:
-            message = (
-                "[idempotency] keeps answers encrypted, but the library for it is missing. pip install 'kenari[byok]'"
-            )
+            message = f"{purpose} encrypted, but the library for it is missing. pip install 'kenari[byok]'"
             raise OSError(message) from None
         self._cipher = ciphers.AESGCM(key)
 

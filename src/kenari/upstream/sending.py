@@ -39,9 +39,8 @@ class Sender:
         try:
             while at < size:
                 data = await self._stream.read(at)
-                if (
-                    not data or len(data) > size - at
-                ):  # its length was said in the head: nobody would understand the rest
+                # its length was said in the head: nobody would understand the rest
+                if not data or len(data) > size - at:
                     _log.error("a body has another length than was said")
                     raise KenariError("internal_error", "the request could not be passed on whole. send it again")
                 at += len(data)

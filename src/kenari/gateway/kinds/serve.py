@@ -9,7 +9,7 @@ from kenari.core.errors import KenariError
 from kenari.core.ports import Exchange, Leg, Line, Outgoing, Reservation
 from kenari.core.usage import Usage
 from kenari.dialects.base import Dialect
-from kenari.gateway.admission import Entry, allowed_price, digest_of, known_caller
+from kenari.gateway.admission import Entry, allowed_price, digest_of, known_caller, line_of
 from kenari.gateway.failover import find_way, try_candidates
 from kenari.gateway.heads import JSON, id_lines, target_lines
 from kenari.gateway.kinds.asks import SPOTS, Ask, Spot, read_ask
@@ -35,9 +35,7 @@ class Kinds:
     async def serve(self, exchange: Exchange, path: str) -> None:
         """Answer one request. Never raises: a failure is the client's answer and the line's code."""
         services, spot = self._services, SPOTS[path]
-        line = Line(
-            id=exchange.id, client_format=spot.kind, method=exchange.method, path=exchange.path, peer=exchange.peer
-        )
+        line = line_of(exchange, spot.kind)
         with Entry(services, exchange, self._dialect, line) as entry:
             caller = known_caller(services, exchange, path)
             line.account, line.key = caller.account, caller.key
