@@ -109,6 +109,16 @@ def test_a_stream_is_not_broken_by_the_next_request_being_slow_behind_it() -> No
 # -- clients that leave
 
 
+def secured(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """TLS of a server with a certificate of its own, and of a client that trusts it."""
+    authority = trustme.CA()
+    own = authority.issue_cert("localhost")
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    cert.write_bytes(b"".join(blob.bytes() for blob in own.cert_chain_pems))
+    key.write_bytes(own.private_key_pem.bytes())
+    return server_context(str(cert), str(key)), ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())
+
+
 def test_a_half_closed_client_is_gone() -> None:
     """F6: a client that ends its side of the connection after the request is gone."""
 
@@ -289,16 +299,11 @@ def test_tls_by_certificate_files(tmp_path: Path) -> None:
             await echo(exchange)
 
     async def main() -> None:
-        authority = trustme.CA()
-        own = authority.issue_cert("localhost")
-        cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-        cert.write_bytes(b"".join(blob.bytes() for blob in own.cert_chain_pems))
-        key.write_bytes(own.private_key_pem.bytes())
+        context, trust = secured(tmp_path)
         desk = Desk(act)
         edge = Edge(desk.serve, desk.refuse, EdgeLimits(max_body=100))
-        address = await listen(edge, "127.0.0.1:0", server_context(str(cert), str(key)))
+        address = await listen(edge, "127.0.0.1:0", context)
         port = int(address.rpartition(":")[2])
-        trust = ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())
         trust.set_alpn_protocols(["h2", "http/1.1"])
         async with client_of(port, ssl=trust, server_hostname="localhost") as client:
             assert client.writer.get_extra_info("ssl_object").selected_alpn_protocol() == "http/1.1"
@@ -347,15 +352,10 @@ def test_a_tls_client_that_does_not_say_goodbye_holds_nobody_up(
         return size
 
     async def main() -> None:
-        authority = trustme.CA()
-        own = authority.issue_cert("localhost")
-        cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-        cert.write_bytes(b"".join(blob.bytes() for blob in own.cert_chain_pems))
-        key.write_bytes(own.private_key_pem.bytes())
+        context, trust = secured(tmp_path)
         desk = Desk(act)
         edge = Edge(desk.serve, desk.refuse, EdgeLimits())
-        port = int((await listen(edge, "127.0.0.1:0", server_context(str(cert), str(key)))).rpartition(":")[2])
-        trust = ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())
+        port = int((await listen(edge, "127.0.0.1:0", context)).rpartition(":")[2])
         idle = await asyncio.to_thread(dial, port, b"/", trust)
         assert (await asyncio.to_thread(idle.recv, 100)).startswith(b"HTTP/1.1 200")
         slow = await asyncio.to_thread(dial, port, b"/big", trust)

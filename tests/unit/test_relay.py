@@ -1,12 +1,11 @@
 """Answers of repeated requests on their way between processes (F14): relays, mail of nodes, what is kept. In one loop."""
 
 import asyncio
-import json
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from gateway_kit import DONE, GOOD, Rig, Script, error
+from gateway_kit import COMPLETION, DONE, GOOD, Rig, error, plain
 from money_kit import PaidBooks, paid
 from test_repeats import HEADERS, SLOW, ask
 
@@ -414,7 +413,7 @@ def test_f14_where_no_process_has_the_answer_it_is_409() -> None:
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_f14_an_answer_that_was_kept_is_sent_again(stream: bool) -> None:
-    script = GOOD if stream else Script([(0, json.dumps(PLAIN).encode()), (0, None)], 200, JSON)
+    script = GOOD if stream else plain(COMPLETION)
     rigs, books, answers, store = gateways(script, error(500), keep=True)
     first, second, other = (ask(number=number, stream=stream) for number in (1, 2, 3))
     other.headers = HEADERS | {b"idempotency-key": b"another"}
@@ -439,17 +438,6 @@ def test_f14_an_answer_that_was_kept_is_sent_again(stream: bool) -> None:
     assert len(store.kept) == 1
     assert sum(line.charge for line in books.lines) == 15
     assert stream == second.out.endswith(DONE)
-
-
-PLAIN = {
-    "id": "x",
-    "object": "chat.completion",
-    "created": 1,
-    "model": "vendor-model",
-    "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hello"}, "finish_reason": "stop"}],
-    "usage": {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12},
-}
-JSON = {b"content-type": b"application/json"}
 
 
 def test_s104_what_was_kept_opens_for_its_own_account_and_request_only() -> None:
