@@ -1,6 +1,9 @@
 """Reservations and settlements in the store: no overdraft, nothing lost, nothing twice (U4, U5, F8), on both databases."""
 
 import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncGenerator
 
 import pytest
 from store_kit import PRICE, Clock, customer, differences, line_of, opened, settlement_of, wanted
@@ -9,7 +12,7 @@ from kenari.core.caller import Budget, Caller
 from kenari.core.errors import KenariError
 from kenari.core.ports import Hold, Repeat
 from kenari.core.price import UNIT
-from kenari.store.records import AccountChange
+from kenari.store.records import AccountChange, HoldRow
 from kenari.store.store import Store
 
 OPERATOR = Caller(account="operator", key="bootstrap", unlimited=True)
@@ -251,6 +254,48 @@ def test_one_refused_move_does_not_lose_the_others_of_its_batch(store_url: str) 
             outcomes = await asyncio.gather(*asked, return_exceptions=True)
             assert [isinstance(one, Hold) for one in outcomes].count(True) >= 3
             assert (await store.account(caller.account)).reserved == 3 * UNIT
+        assert differences(store_url) == []
+
+    asyncio.run(play())
+
+
+@contextlib.asynccontextmanager
+async def busy_writer(store: Store) -> AsyncGenerator[None]:
+    """While it lasts the store's writer is busy: what is asked meanwhile is its next batch."""
+    began, go_on = threading.Event(), threading.Event()
+
+    def wait(database: object) -> None:
+        began.set()
+        go_on.wait(10)
+
+    waiting = asyncio.ensure_future(store._change(wait))  # pyright: ignore[reportPrivateUsage]
+    assert await asyncio.to_thread(began.wait, 10)
+    yield
+    go_on.set()
+    await waiting
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["one by one", "in one batch"])
+def test_a_hold_that_was_granted_offline_and_refused_is_adopted_and_released(store_url: str, together: bool) -> None:
+    """What the spool holds of a request that the limits refused: its hold, then its release, often in one batch (U5)."""
+
+    async def play() -> None:
+        async with opened(store_url) as store:
+            caller = await customer(store, 10 * UNIT)
+            repeat = Repeat(b"k" * 32, b"b" * 32)
+            hold = HoldRow(id="gen_offline", account=caller.account, key=caller.key, model="m/one", amount=UNIT)
+            async with busy_writer(store) if together else contextlib.nullcontext():
+                adopted = store.adopt(hold)
+                if not together:
+                    assert await adopted
+                released = store.release(hold.id, caller.account, False)
+            assert await asyncio.gather(adopted, released) == [True, True]
+            assert await store.open_holds() == []
+            assert (await store.account(caller.account)).reserved == 0
+            kept = await store.reserve(wanted(caller, UNIT, repeat=repeat), "node")
+            assert await store.release(kept.id, caller.account, False)
+            assert not await store.release(kept.id, caller.account, False)
+            assert (await store.reserve(wanted(caller, UNIT, repeat=repeat), "node")).amount == UNIT
         assert differences(store_url) == []
 
     asyncio.run(play())

@@ -159,7 +159,7 @@ class Batch:
             return self._settle(move.settlement)
         if isinstance(move, Adopt):
             return self._adopt(move.hold)
-        open = self._open.pop(move.id, None)
+        open = self._close(move.id)
         if open is not None:
             self._free(open, keep_repeat=False)
         return open is not None
@@ -293,11 +293,7 @@ class Batch:
         return True
 
     def _settle(self, settlement: Settlement) -> bool:
-        open = self._open.pop(settlement.id, None)
-        if open is None:
-            row = self._holds.pop(settlement.id, None)
-            if row is not None:
-                open = _Open(str(row[1]), str(row[2]), _whole(row[4]), str(row[10]), bool(row[9]))
+        open = self._close(settlement.id)
         if open is None and settlement.id in self._done:
             return False
         self._done.add(settlement.id)
@@ -331,6 +327,13 @@ class Batch:
             )
         )
         return True
+
+    def _close(self, id: str) -> _Open | None:
+        """Take out an open hold: one that the table had, or one that was opened earlier in this very batch."""
+        row = self._holds.pop(id, None)
+        if row is None:
+            return self._open.pop(id, None)
+        return _Open(str(row[1]), str(row[2]), _whole(row[4]), str(row[10]), bool(row[9]))
 
     def _spend(self, settlement: Settlement) -> None:
         for subject in ("account:" + settlement.account, "key:" + settlement.key):
