@@ -117,7 +117,7 @@ class Rig:
     async def connect(self, data: bytes) -> None:
         """Put an idle connection to the provider into the pool; a first request, which fails, makes its address known."""
         await self.one(data)
-        origin = next(iter(self.http._known.values()))[0]
+        origin = next(iter(self.http._known.values())).origin
         self.out = Outbound(self.http._pool, origin)
         self.out.connection_made(Wire(self.asked))
         self.http._pool.put(self.out)

@@ -217,7 +217,8 @@ class Keep:
         return await self.serving.reload()
 
     def _gauges(self) -> dict[str, float]:
-        """What metrics and the status say beside what is counted."""
+        """What metrics and the status say beside what is counted; from now on all that was logged is counted."""
+        self._log.flush()
         gauges: dict[str, float] = {
             "uptime_seconds": round(time.time() - self._started, 3),
             "keys_loaded": len(self.keys),

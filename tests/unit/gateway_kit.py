@@ -10,7 +10,7 @@ import msgspec
 from kenari.catalog.models import Catalog, Model, TargetRef
 from kenari.core.errors import KenariError, interrupted
 from kenari.core.ids import Envelopes
-from kenari.core.ports import Call, Hold, Incoming, Line, Outgoing, Receiver, Reservation, Stream, Watcher
+from kenari.core.ports import Call, Hearer, Hold, Incoming, Line, Outgoing, Receiver, Reservation, Stream, Watcher
 from kenari.core.profile import Profile
 from kenari.dialects.registry import DIALECTS
 from kenari.doors.public import PublicDoor
@@ -33,6 +33,13 @@ class Script(msgspec.Struct):
     status: int = 200
     headers: dict[bytes, bytes] = msgspec.field(default_factory=lambda: {b"content-type": b"text/event-stream"})
     head_after: float = 0.0
+
+    @property
+    def whole(self) -> bytes | None:
+        """The body of an answer that comes at once."""
+        if len(self.steps) == 2 and not self.steps[0][0] and self.steps[1] == (0, None):
+            return self.steps[0][1] if isinstance(self.steps[0][1], bytes) else None
+        return None
 
 
 class Exchange:
@@ -110,11 +117,13 @@ class Exchange:
 class FakeCall:
     """A provider call that plays its script."""
 
-    def __init__(self, script: Script, receiver: Receiver, stream: Stream | None = None) -> None:
+    def __init__(
+        self, script: Script, receiver: Receiver, stream: Stream | None = None, hearer: Hearer | None = None
+    ) -> None:
         self.aborted = False
         self.pauses: list[bool] = []
         self.streamed = b""
-        self._receiver = receiver
+        self._receiver, self._hearer = receiver, hearer
         self._stream = stream
         self._task = asyncio.get_running_loop().create_task(self._play(script))
 
@@ -126,6 +135,9 @@ class FakeCall:
             self._receiver.on_lost(lost)
             return
         await asyncio.sleep(script.head_after)
+        if self._hearer is not None and script.status == 200 and script.whole is not None:
+            self._hearer.on_whole(script.headers, script.whole)
+            return
         self._receiver.on_head(script.status, script.headers)
         for delay, what in script.steps:
             if delay:
@@ -137,6 +149,10 @@ class FakeCall:
                 self._receiver.on_end()
                 return
             self._receiver.on_body(what)
+
+    def hear(self, receiver: Receiver) -> None:
+        """Somebody else hears of it from now on."""
+        self._receiver, self._hearer = receiver, None
 
     def abort(self) -> None:
         """Broken off by the gateway."""
@@ -160,7 +176,11 @@ class FakeUpstream:
         self.requests: list[Outgoing] = []
         self.calls: list[FakeCall] = []
 
-    def start(self, request: Outgoing, receiver: Receiver) -> Call:
+    def way(self, request: Outgoing) -> "FakeWay":
+        """Calls like this one."""
+        return FakeWay(self, request)
+
+    def start(self, request: Outgoing, receiver: Receiver, hearer: Hearer | None = None) -> Call:
         """Begin to play."""
         self.requests.append(request)
         name = request.url.split("/")[2]
@@ -173,7 +193,7 @@ class FakeUpstream:
             loop = asyncio.get_running_loop()
             call._task = loop.create_task(_lose(receiver, error))  # pyright: ignore[reportPrivateUsage]
         else:
-            call = FakeCall(script, receiver, request.stream)
+            call = FakeCall(script, receiver, request.stream, hearer)
         self.calls.append(call)
         return call
 
@@ -181,6 +201,19 @@ class FakeUpstream:
     def sent(self) -> list[Any]:
         """The JSON of each request."""
         return [json.loads(request.body) for request in self.requests]
+
+
+class FakeWay:
+    """Calls that differ in their bodies only."""
+
+    def __init__(self, upstream: FakeUpstream, request: Outgoing) -> None:
+        self._upstream, self._request = upstream, request
+        self.sent = 0
+
+    def send(self, body: bytes, receiver: Receiver, hearer: Hearer | None = None) -> Call:
+        """Begin one."""
+        self.sent += 1
+        return self._upstream.start(msgspec.structs.replace(self._request, body=body), receiver, hearer)
 
 
 async def _lose(receiver: Receiver, error: KenariError) -> None:

@@ -120,6 +120,10 @@ REQUESTS = st.lists(st.tuples(st.integers(0, 1), LENGTHS | st.just(b"%d"), BODIE
 @example(
     (head("POST", b"", b"content-length: "), b""), [(0, b"%d", b"abc", 0), (0, b"%d", b"defg", 2), (0, b"%d", b"", 0)]
 )
+@example(
+    (head("POST", b"Upgrade: h2c\r\nConnection: upgrade\r\n", b"content-length: "), b""),
+    [(0, b"%d", b"a", 0), (0, b"%d", b"", 0)],
+)
 def test_a_head_that_comes_again_means_the_same(
     heads: tuple[bytes, bytes], requests: list[tuple[int, bytes, bytes, int]]
 ) -> None:

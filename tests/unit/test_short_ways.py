@@ -14,6 +14,7 @@ from kenari.core.fold import fold
 from kenari.core.ids import Envelopes
 from kenari.core.profile import Profile
 from kenari.core.request import Request
+from kenari.dialects.base import Named
 from kenari.dialects.chat import CHAT
 from kenari.dialects.chat import request as chat_request
 from kenari.dialects.chat.decode import ChatDecoder, decode_reply
@@ -26,6 +27,7 @@ from kenari.dialects.frames import read_frame
 from kenari.wire import jsonx
 from kenari.wire.sse import Frame, Frames
 
+NAMED = Named(ID, 1790000000, b'"step-3-7-flash:free"')
 TEXTS = st.text(max_size=8) | st.sampled_from(["", "\x00", '"', "\\", "\ud800", "é", "😀", "a\nb", "data: x"])
 EMPTY: st.SearchStrategy[Any] = st.sampled_from(["[]", "{}"]).map(json.loads)
 ODD: st.SearchStrategy[Any] = st.none() | st.booleans() | st.integers(-2, 3) | TEXTS | EMPTY
@@ -89,7 +91,45 @@ def test_a_plain_request_is_fitted_and_written_as_any_other(body: dict[str, Any]
     slow = msgspec.structs.replace(request, plain=False)
     short, long = fit(request, target), fit(slow, target)
     assert msgspec.structs.replace(short, plain=False) == long
-    assert CHAT.encode_request(short, profile) == CHAT.encode_request(long, profile)
+    assert apart(CHAT.encode_request(short, profile)) == apart(CHAT.encode_request(long, profile))
+
+
+def apart(body: bytes) -> list[tuple[str, list[bytes]]]:
+    """The members of a request in their order, its messages byte for byte; what stands between messages is left out."""
+    return [
+        (name, [bytes(one) for one in (jsonx.elements(raw) if name == "messages" else [raw])])
+        for name, raw in jsonx.members(body).items()
+    ]
+
+
+@given(body=BODIES, ascii_only=st.booleans())
+@settings(max_examples=400, deadline=None)
+@example({"model": "m", "messages": [{"role": "user", "content": "x"}], "stream": False}, True)
+@example({"model": "m", "messages": [{"role": "user", "content": "\ud800"}]}, True)
+def test_a_glance_sees_what_reading_finds(body: dict[str, Any], ascii_only: bool) -> None:
+    """F2, L10: what is taken at a glance is a request of texts that no stream is wanted for, and its messages as they came."""
+    raw = dumped(body, ascii_only)
+    seen = CHAT.glance(raw)
+    if seen is None:
+        return
+    request = decode_request(raw)
+    assert request.plain
+    assert not request.stream
+    assert [name for name in request.fields if name != "stream"] == ["model", "messages"]
+    assert (seen.model, seen.messages) == (request.model, bytes(request.fields["messages"]))
+
+
+def test_a_glance_is_enough_for_most() -> None:
+    """The short way is taken."""
+    body = b'{"model":"m","messages":[{"role":"system","content":"a"},{"role":"user","content":"caf\xc3\xa9 \\n"}]%b}'
+    for more in (b"", b',"stream":false'):
+        seen = CHAT.glance(body % more)
+        assert seen is not None
+        assert seen.model == "m"
+    for more in (b',"stream":true', b',"stream":null', b',"temperature":0', b',"model":"\\ud800"', b',"\xff":1'):
+        assert CHAT.glance(body % more) is None
+    assert CHAT.glance(b'{"messages":[{"role":"user","content":"x"}],"model":"m"}') is None
+    assert CHAT.glance(b'{"model":"m","messages":[]}') is None
 
 
 WORDS: st.SearchStrategy[Any] = st.fixed_dictionaries(
@@ -157,7 +197,7 @@ def test_a_plain_answer_is_read_as_any_other(reply: dict[str, Any], ascii_only: 
 def test_an_answer_that_passes_is_what_decoding_and_encoding_make(reply: dict[str, Any], ascii_only: bool) -> None:
     """L4, L6: the one step says what the three say."""
     body = dumped(reply, ascii_only)
-    passed = CHAT.pass_reply(body, answer(), Profile())
+    passed = CHAT.pass_reply(body, NAMED, Profile())
     if passed is None:
         return
     events = slow_reply(body)
@@ -174,8 +214,8 @@ def test_most_answers_do_pass() -> None:
         b'"logprobs":null,"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5,'
         b'"prompt_tokens_details":{"cached_tokens":0}}}'
     )
-    assert CHAT.pass_reply(body, answer(), Profile()) is not None
-    assert CHAT.pass_reply(body, answer(), Profile(think_tags=True)) is None
+    assert CHAT.pass_reply(body, NAMED, Profile()) is not None
+    assert CHAT.pass_reply(body, NAMED, Profile(think_tags=True)) is None
     assert decode_request(b'{"model":"m","messages":[{"role":"user","content":"x"}],"stream":true}').plain
 
 

@@ -397,8 +397,20 @@ class Receiver(Protocol):
         ...
 
 
+class Hearer(Receiver, Protocol):
+    """A receiver that may hear of a whole answer at once: of a 200 that is complete with the bytes it begins with."""
+
+    def on_whole(self, headers: dict[bytes, bytes], body: bytes) -> None:
+        """Status 200, these headers, this body, and its end."""
+        ...
+
+
 class Call(Protocol):
     """One provider call under way."""
+
+    def hear(self, receiver: Receiver) -> None:
+        """From now on this one hears of it, piece by piece."""
+        ...
 
     def abort(self) -> None:
         """Close the connection at once; nothing is heard of the call afterwards. May be called at any time."""
@@ -438,9 +450,21 @@ class Outgoing(msgspec.Struct, frozen=True):
     stream: Stream | None = None
 
 
+class Way(Protocol):
+    """Where many calls go, which differ in their bodies only."""
+
+    def send(self, body: bytes, receiver: Receiver, hearer: Hearer | None = None) -> Call:
+        """Begin a call, as `Upstream.start` does. `hearer` is the receiver, where it wants to hear of whole answers."""
+        ...
+
+
 class Upstream(Protocol):
     """The outbound end."""
 
     def start(self, request: Outgoing, receiver: Receiver) -> Call:
         """Begin a call. Returns at once; `receiver` hears the rest, never before this has returned."""
+        ...
+
+    def way(self, request: Outgoing) -> Way | None:
+        """What calls like this one have in common, made once for all of them; None where nothing is gained by it."""
         ...

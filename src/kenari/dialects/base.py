@@ -56,6 +56,22 @@ class Passed(msgspec.Struct, frozen=True, gc=False):
     stop: Stop
 
 
+class Named(msgspec.Struct, frozen=True, gc=False):
+    """What a plain answer begins with: the request's id, Unix seconds, and the JSON string of the model's name."""
+
+    id: str
+    created: int
+    model: bytes
+
+
+class Glance(msgspec.Struct, frozen=True, gc=False):
+    """What a request says that is nothing but texts and a wish for one JSON object: the model that it names, and the raw
+    JSON of its messages, which goes to a provider of the same format as it is."""
+
+    model: str
+    messages: bytes
+
+
 class Speaker(NamedTuple):
     """Writes more of the block that is under way: one piece, or several that follow each other."""
 
@@ -154,7 +170,11 @@ class Dialect(Protocol):
         """The client's plain answer."""
         ...
 
-    def pass_reply(self, body: bytes, answer: Answer, profile: Profile) -> Passed | None:
+    def glance(self, body: bytes) -> Glance | None:
+        """What a client's request says, if it is of the commonest form; None for all others, and for what is wrong."""
+        ...
+
+    def pass_reply(self, body: bytes, named: Named, profile: Profile) -> Passed | None:
         """A provider's plain answer for a client of this format in one step: what `decode_reply`, fold and
         `encode_reply` make of it, for the commonest answers; None for all others."""
         ...

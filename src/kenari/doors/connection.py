@@ -84,11 +84,12 @@ class Connection(asyncio.Protocol):
             return
         if self._known is not None and self._state == "idle" and self._take_again(self._known, data):
             return
-        size, self._fresh = self._size, False
+        size, self._fresh, learns = self._size, False, True
         self._came = len(data) + (self._came if self._state != "idle" else 0)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
+            learns = False  # what is answered is not what came
             self._pass_upgrade(data[int(upgrade.args[0]) :])
         except httptools.HttpParserCallbackError as error:
             self._edge.fault(error.__context__ or error)
@@ -97,7 +98,7 @@ class Connection(asyncio.Protocol):
             self._fault = self._fault or malformed()
         if self._state != "idle":
             self._count_bare(0 if self._fresh or self._size != size else len(data))
-        elif self._current is not None and self._fresh and self._fault is None and not self._waiting:
+        elif learns and self._current is not None and self._fresh and self._fault is None and not self._waiting:
             self._known = repeat_of(data, self._current)
         if self._fault is not None:
             self._refuse(self._fault)
@@ -111,8 +112,8 @@ class Connection(asyncio.Protocol):
         exchange = known.again(data, self._edge.new_id(), self._edge.limits.max_body)
         if exchange is None:
             return False
-        self._since = self._heard
-        self._start(exchange)
+        self._since, self._current = self._heard, exchange
+        self._answering.start(exchange)
         return True
 
     def eof_received(self) -> bool:

@@ -6,11 +6,12 @@ from collections.abc import Coroutine
 from typing import Any, NamedTuple, Protocol
 
 import httptools
+import msgspec
 
 from kenari.core.errors import KenariError
 from kenari.core.ports import Exchange, Incoming, Watcher
 from kenari.doors.limits import EdgeLimits, client_address, plain_body
-from kenari.wire.http1 import CHUNK, LAST_CHUNK, content_coding, split_target, status_line
+from kenari.wire.http1 import CHUNK, LAST_CHUNK, STATUS_LINES, content_coding, split_target, status_line
 
 
 class Living(Protocol):
@@ -104,44 +105,29 @@ class Wire(Protocol):
         ...
 
 
-class HttpExchange:
+_SIZED = b"%bcontent-length: %d\r\n\r\n%b"
+
+
+class HttpExchange(msgspec.Struct, eq=False):
     """A request that is whole. `keeps` says whether the connection lives on after its answer."""
 
-    __slots__ = (
-        "_begun",
-        "_chunked",
-        "_done",
-        "body",
-        "extra_headers",
-        "gone",
-        "headers",
-        "http10",
-        "id",
-        "incoming",
-        "keeps",
-        "method",
-        "path",
-        "peer",
-        "query",
-        "watcher",
-        "wire",
-    )
-
-    def __init__(
-        self, wire: Wire, request_id: str, method: str, path: str, query: str, headers: dict[bytes, bytes]
-    ) -> None:
-        self.id = request_id
-        self.method, self.path, self.query, self.headers = method, path, query, headers
-        self.body = b""
-        self.incoming: Incoming | None = None
-        self.peer = ""
-        self.gone = False
-        self.extra_headers = b""
-        self.watcher: Watcher | None = None
-        self.keeps = True
-        self.http10 = False
-        self.wire = wire
-        self._begun = self._done = self._chunked = False
+    wire: Wire
+    id: str
+    method: str
+    path: str
+    query: str
+    headers: dict[bytes, bytes]
+    body: bytes = b""
+    peer: str = ""
+    keeps: bool = True
+    http10: bool = False
+    incoming: Incoming | None = None
+    gone: bool = False
+    extra_headers: bytes = b""
+    watcher: Watcher | None = None
+    _begun: bool = False
+    _done: bool = False
+    _chunked: bool = False
 
     @property
     def done(self) -> bool:
@@ -159,10 +145,12 @@ class HttpExchange:
             return
         self._begun = self._done = True
         self.watcher = None
-        length = b"content-length: %d\r\n\r\n" % len(body) if status != 204 else b"\r\n"
-        head = self._head(status, headers) + length
-        self.wire.send(head if self.method == "HEAD" else head + body)
-        self.wire.answered(self)
+        head, wire = self._head(status, headers), self.wire
+        if status == 204:
+            wire.send(head + b"\r\n")
+        else:
+            wire.send(_SIZED % (head, len(body), b"" if self.method == "HEAD" else body))
+        wire.answered(self)
 
     def begin(self, status: int, headers: bytes) -> None:
         """The head of a streamed answer: chunked, for HTTP/1.0 delimited by the end of the connection (F13)."""
@@ -231,7 +219,7 @@ class HttpExchange:
         if self.incoming is not None and not self.incoming.whole:
             self.keeps = False  # the rest of its body stands where the next request would begin
         alive = b"" if self.keeps and not self.http10 else b"connection: close\r\n"
-        return status_line(status) + _date.now() + alive + headers + self.extra_headers
+        return (STATUS_LINES.get(status) or status_line(status)) + _date.now() + alive + headers + self.extra_headers
 
 
 def exchange_of(

@@ -59,7 +59,7 @@ class PublicDoor:
     def begin(self, exchange: Exchange) -> Coroutine[Any, Any, None] | None:
         """Answer this exchange without a task if that can be done; else the coroutine that answers it."""
         dialect = self._plainly(exchange)
-        return self._route(exchange, exchange.path) if dialect is None else self._gateway.begin(exchange, dialect)
+        return self._gateway.begin(exchange, dialect) if dialect is not None else self._route(exchange, exchange.path)
 
     def _plainly(self, exchange: Exchange) -> Dialect | None:
         """The dialect of a request that is for a chat endpoint beyond doubt, as nearly every one is; None: it is routed."""

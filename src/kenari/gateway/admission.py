@@ -60,10 +60,13 @@ class Entry:
     `exchange` is where answers go from now on.
     """
 
-    def __init__(self, services: Services, exchange: Exchange, dialect: Dialect, line: Line) -> None:
+    def __init__(
+        self, services: Services, exchange: Exchange, dialect: Dialect, line: Line, began: float | None = None
+    ) -> None:
+        """`began` is when the request came, by the loop's time; now by default."""
         self._limits, self._books, self._pricing = services.limits, services.books, services.pricing
-        self._clock, self._dialect, self._line = services.clock, dialect, line
-        self._began = services.clock()
+        self._clock, self.dialect, self.line = services.clock, dialect, line
+        self._began = services.clock() if began is None else began
         self.exchange = exchange
         self.admission: Admission | None = None
         self.hold: Hold | None = None
@@ -142,22 +145,22 @@ class Entry:
         return self.admission is not None and self.hold is not None
 
     def _refuse(self, error: KenariError) -> None:
-        line = self._line
+        line = self.line
         line.code, line.status = error.code, error.status
         line.ending = "failed" if self.admitted else "refused"
         if isinstance(error, LimitReached):
             self._tell(error)
-        answer_error(self.exchange, self._dialect, error)
+        answer_error(self.exchange, self.dialect, error)
 
     def _break(self, fault: Exception) -> None:
-        line = self._line
+        line = self.line
         log_fault(fault, line.id)
         line.code, line.ending, line.status = "internal_error", "failed", 500
-        answer_error(self.exchange, self._dialect, internal())
+        answer_error(self.exchange, self.dialect, internal())
 
     def _leave(self) -> None:
         """The request has ended. Its tokens are counted as they were, its hold is settled."""
-        line = self._line
+        line = self.line
         line.duration_ms = (self._clock() - self._began) * 1000
         if line.price is not None:
             line.charge = self._pricing.charge(line.legs, line.price)
@@ -166,7 +169,7 @@ class Entry:
         self._books.settle(self.hold, line)
 
     def _tell(self, found: Admission | LimitReached) -> None:
-        _tell(self.exchange, self._dialect, found)
+        _tell(self.exchange, self.dialect, found)
 
 
 @asynccontextmanager

@@ -97,6 +97,12 @@ class Attempt:
         self._call = upstream.start(outgoing, self)
         self._sink.attach(self)
 
+    def adopt(self, call: Call, began: float) -> None:
+        """Go on with a call that was begun at this time of the loop, and of which nothing was heard."""
+        self._call = call
+        self._last = self._since = began
+        self._sink.attach(self)
+
     @property
     def count(self) -> Count:
         """How its tokens are counted where its provider does not say; by the guess until something else is set."""

@@ -8,9 +8,10 @@ ask. Everything they do is done by the same parts as for any other (Entry, Run, 
 from collections.abc import Callable
 
 from kenari.core.caller import Caller
-from kenari.core.ports import Reservation
+from kenari.core.ports import Call, Reservation
 from kenari.core.request import Request
 from kenari.gateway.admission import Entry
+from kenari.gateway.attempt import Attempt
 from kenari.gateway.failover import deadline_of
 from kenari.gateway.media import has_media
 from kenari.gateway.plan import Plan
@@ -73,6 +74,17 @@ class Direct:
         self._try = opened
         run.begin(opened)
         return False
+
+    def adopt(self, call: Call, began: float) -> Attempt:
+        """Go on with a call of the only candidate that was begun at this time of the loop; who hears of it."""
+        services = self._services
+        candidate = self._wanted.plan.candidates[0]
+        until = began + deadline_of(services, self._wanted.plan)
+        opened = self._run.open(candidate, until, Bell(self._finish), began)
+        assert not isinstance(opened, Outcome)  # it was sent
+        self._try = opened
+        self._run.adopt(opened, call)
+        return opened.attempt
 
     def _finish(self) -> None:
         run, opened, self._try = self._run, self._try, None

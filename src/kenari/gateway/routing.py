@@ -143,6 +143,19 @@ class Routing:
         self._report_change(candidate, before, after, now)
         self._keep(candidate, before, after)
 
+    def is_well(self, mark: str) -> bool:
+        """Whether nothing speaks against calling the candidate of this mark: what comes of it is no news."""
+        health = self._health.get(mark, UNKNOWN)
+        return not (health.failures or health.retry_at or health.refused_until or health.excluded_until)
+
+    def worked(self, candidate: Candidate, mark: str, first_content: float) -> None:
+        """A candidate of this mark has answered: what `note` makes of that."""
+        health = self._health.get(mark, UNKNOWN)
+        if not (health.failures or health.retry_at or health.refused_until or health.excluded_until):
+            self._health[mark] = rules.succeeded(health, self._clock(), first_content)
+        else:
+            self.note(Outcome(candidate=candidate, error=None, status=200, first_content=first_content))
+
     def report(self) -> dict[str, Health]:
         """What is remembered of every candidate by its name, for operators."""
         return {mark.rpartition("@")[0]: health for mark, health in self._health.items()}

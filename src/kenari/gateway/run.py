@@ -9,7 +9,7 @@ import msgspec
 from kenari.core.caller import Caller
 from kenari.core.errors import KenariError, interrupted
 from kenari.core.ids import Envelopes, Sealed, SealedPiece, cache_key
-from kenari.core.ports import Exchange, Leg, Line, Outgoing
+from kenari.core.ports import Call, Exchange, Leg, Line, Outgoing
 from kenari.core.request import Notice, Request
 from kenari.core.usage import Usage
 from kenari.dialects.base import Answer, Dialect, Proof
@@ -67,7 +67,16 @@ class Sealer:
 class Run:
     """One request's way through its candidates, with the one sink that all of them share."""
 
-    def __init__(self, services: Services, exchange: Exchange, dialect: Dialect, wanted: Wanted, line: Line) -> None:
+    def __init__(
+        self,
+        services: Services,
+        exchange: Exchange,
+        dialect: Dialect,
+        wanted: Wanted,
+        line: Line,
+        began: float | None = None,
+    ) -> None:
+        """`began` is when the request came, by the loop's time; now by default."""
         self._services, self._exchange, self._dialect, self._line = services, exchange, dialect, line
         self._request, self._caller, self._tab = wanted.request, wanted.caller, wanted.tab
         request = wanted.request
@@ -78,7 +87,7 @@ class Run:
         self._calls: list[float] = []  # until when the next call of a loop has to have content
         self._last: Outcome | None = None
         self._lines = exchange.extra_headers
-        self._started = services.clock()
+        self._started = services.clock() if began is None else began
         self._answer = Answer(
             id=exchange.id,
             created=int(time.time()),
@@ -215,15 +224,23 @@ class Run:
             self._rest(opened)
         return self._closed(opened)
 
-    def open(self, candidate: Candidate, until: float, done: Done) -> "Try | Outcome":
-        """An attempt that is ready to begin; the outcome of a candidate that cannot take the request. `done` is told when
-        nothing more comes of it."""
-        return self._open(candidate, self._request, until, self._sink, done)
+    def open(self, candidate: Candidate, until: float, done: Done, began: float | None = None) -> "Try | Outcome":
+        """An attempt that is ready to begin, or that began at some time; the outcome of a candidate that cannot take the
+        request. `done` is told when nothing more comes of it."""
+        opened = self._open(candidate, self._request, until, self._sink, done)
+        return opened if began is None or isinstance(opened, Outcome) else msgspec.structs.replace(opened, began=began)
 
     def begin(self, one: "Try") -> None:
         """Call the provider."""
         self._present(one)
         self._start(one)
+
+    def adopt(self, one: "Try", call: Call) -> None:
+        """Go on with a call that was begun."""
+        self._present(one)
+        self._meter(one)
+        one.attempt.adopt(call, one.began)
+        self._count(one)
 
     def end(self, one: "Try") -> Outcome:
         """How it fared; it is over."""
@@ -289,8 +306,11 @@ class Run:
                 ca=provider.ca,
             ),
         )
+        self._count(one)
+
+    def _count(self, one: "Try") -> None:
         self._attempts += 1
-        self._tell(candidate)
+        self._tell(one.candidate)
         self._services.ticker.add(one.attempt)
 
     def _present(self, one: "Try") -> None:

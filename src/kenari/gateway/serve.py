@@ -18,6 +18,7 @@ from kenari.gateway.direct import Direct, is_direct, reservation_of
 from kenari.gateway.failover import serve_candidates
 from kenari.gateway.heads import JSON, answer_error, id_lines
 from kenari.gateway.kinds.serve import Kinds
+from kenari.gateway.passing import Passing
 from kenari.gateway.plan import Plan
 from kenari.gateway.plans import Plans
 from kenari.gateway.quote import Quote, lower_cap, make_quote
@@ -56,11 +57,14 @@ class Gateway:
         self._services = services
         self._plans = Plans(services)
         self.kinds = Kinds(services, self._plans, DIALECTS["chat"])
+        self._passing = Passing(services, DIALECTS["chat"])
 
     def begin(self, exchange: Exchange, dialect: Dialect) -> Coroutine[Any, Any, None] | None:
         """Answer one request of a chat endpoint, by callback if nothing but its provider has to be waited for; else the
         coroutine that answers it. Never raises."""
         services = self._services
+        if self._passing.begin(exchange, dialect):
+            return None
         line = line_of(exchange, dialect.name)
         dialect = services.dialects.get(dialect.name, dialect)
         entry = Entry(services, exchange, dialect, line)
@@ -76,6 +80,7 @@ class Gateway:
             line.price = asked.price
             wanted = Wanted(asked.request, plan, caller, None, session_of(asked.request, exchange.headers))
             run = Run(services, exchange, dialect, wanted, line)
+            self._passing.learn(asked.request, plan, caller)
             ended = Direct(services, entry, run, wanted).begin()
         except Exception as fault:  # noqa: BLE001 - whatever it is, the client is told and the line is written
             if run is not None:

@@ -11,7 +11,8 @@ from kenari.core.events import Escaped, Event, Reason, Text
 from kenari.core.fold import Fold
 from kenari.core.ports import Exchange
 from kenari.core.profile import Profile
-from kenari.dialects.base import Answer, Dialect, Encoder, Passed
+from kenari.dialects.base import Answer, Dialect, Encoder, Named, Passed
+from kenari.wire import jsonx
 from kenari.wire.sse import KEEPALIVE
 
 
@@ -222,7 +223,8 @@ class PlainSink(Sink):
     def pass_on(self, body: bytes, dialect: Dialect, profile: Profile) -> Passed | None:
         if dialect is not self._dialect or self._fold is not None:
             return None
-        passed = dialect.pass_reply(body, self._answer, profile)
+        answer = self._answer
+        passed = dialect.pass_reply(body, Named(answer.id, answer.created, jsonx.encode(answer.model)), profile)
         if passed is not None:
             self.begun = self.ended = True
             self.exchange.answer(200, self.head, passed.body)

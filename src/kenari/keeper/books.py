@@ -15,10 +15,11 @@ from kenari.wire import jsonx
 
 Clock = Callable[[], float]
 Tap = Callable[[Line], None]
-"""Hears every line that is logged (metrics)."""
+"""Hears every line that is logged, when it is written (metrics)."""
 Later = Callable[[float, Callable[[], None]], object]
 FLUSH_SECONDS = 0.05
-FLUSH_LINES = 256
+FLUSH_LINES = 32
+"""More would only spread what requests leave behind over memory that is not in the caches any more."""
 
 
 class LogBooks:
@@ -59,9 +60,7 @@ class LogBooks:
         if hold is not None:
             self.in_flight -= 1
             self._owned.pop(hold.id, None)
-        if self._tap is not None:
-            self._tap(line)
-        self._lines.append((self._now(), line))  # put into words many at a time: that costs half
+        self._lines.append((self._now(), line))  # put into words, and counted, many at a time: that costs half
         if len(self._lines) >= FLUSH_LINES:
             self.flush()
         elif not self._scheduled:
@@ -82,9 +81,14 @@ class LogBooks:
         if self._lines:
             out = self._out or sys.stdout
             lines, self._lines = self._lines, []
+            if self._tap is not None:
+                for _, line in lines:
+                    self._tap(line)
             records = [self._record(now, line) for now, line in lines]
-            written = [jsonx.encode(one) if self._style == "json" else _as_text(one) for one in records]
-            out.write(b"\n".join(written).decode("utf-8", "replace") + "\n")
+            if self._style == "json":
+                out.write(jsonx.encode_lines(records).decode("utf-8", "replace"))
+            else:
+                out.write("".join(_as_text(one) for one in records))
             out.flush()
 
     def _record(self, now: float, line: Line) -> "Record":
@@ -101,7 +105,12 @@ class LogBooks:
             stream=line.stream,
             status=line.status,
             reason=line.ending,
-            tokens=Tokens(usage.fresh or 0, usage.cache_read or 0, usage.cache_write, usage.output or 0),
+            tokens=Tokens(
+                usage.fresh or 0,
+                usage.cache_read or 0,
+                (usage.cache_write_5m or 0) + (usage.cache_write_1h or 0),
+                usage.output or 0,
+            ),
             estimated=usage.estimated,
             first_content_ms=None if line.first_content_ms is None else round(line.first_content_ms, 2),
             duration_ms=round(line.duration_ms, 2),
@@ -109,7 +118,7 @@ class LogBooks:
             peer=line.peer,
             code=line.code,
             counted=line.counted,
-            notices=[notice.name for notice in line.notices],
+            notices=[notice.name for notice in line.notices] if line.notices else [],
         )
 
     def _stamp(self, now: float) -> str:
@@ -155,12 +164,12 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     notices: list[str] = []
 
 
-def _as_text(record: Record) -> bytes:
-    """The same record as `key=value` words for people."""
+def _as_text(record: Record) -> str:
+    """The same record as a line of `key=value` words for people."""
     words = [record.time]
     members: dict[str, Any] = msgspec.to_builtins(record)
     for name, value in members.items():
         if name == "time" or value in (None, "", False):
             continue
         words.append(f"{name}={jsonx.encode(value).decode() if isinstance(value, (dict, list)) else value}")
-    return " ".join(words).replace("\n", " ").encode("utf-8", "replace")
+    return " ".join(words).replace("\n", " ").encode("utf-8", "replace").decode() + "\n"

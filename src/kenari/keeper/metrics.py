@@ -124,6 +124,7 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """All families as they stand."""
+        gauges = self._gauges()  # first: what is logged is counted then
         labels = ["model", "format", "status", "reason"]
         yield _counter("kenari_requests", "Finished requests.", labels, self._requests)
         codes = {(code,): number for code, number in self._codes.items()}
@@ -141,7 +142,7 @@ class Metrics(Collector):
         yield _histogram("kenari_first_content_seconds", text, FIRST_BUCKETS, self._first)
         text = "Seconds from a request to the end of its answer."
         yield _histogram("kenari_request_seconds", text, DURATION_BUCKETS, self._durations)
-        for name, value in self._gauges().items():
+        for name, value in gauges.items():
             yield GaugeMetricFamily(f"kenari_{name}", GAUGES.get(name, name), value=value)
         info = GaugeMetricFamily("kenari_info", "Always 1; the version stands in the label.", labels=["version"])
         info.add_metric([self._version], 1)

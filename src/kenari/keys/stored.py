@@ -26,7 +26,7 @@ class Secret(msgspec.Struct, frozen=True):
 
 class StoredKeys:
     """Verifies secrets against the newest snapshot. `hmac_key` is derived from the root secret for "keys" (F10), `now`
-    is the time in Unix seconds, `beside` knows further keys (the bootstrap key)."""
+    is the time in Unix seconds, `beside` knows further keys, always the same (the bootstrap key)."""
 
     def __init__(self, hmac_key: bytes, now: Callable[[], float], beside: Keys) -> None:
         self._hmac_key, self._now, self._beside = hmac_key, now, beside
@@ -57,16 +57,15 @@ class StoredKeys:
         found = self._seen.get(secret)
         if found is None:
             beside = self._beside.verify(secret)
-            if beside is not None:
-                return beside
-            found = self._known(secret)
+            found = self._known(secret) if beside is None else Secret(b"", beside)
             if found is None:
                 return None
             self._seen[secret] = found
-        ends = (found.expires_at, found.caller.expires_at)
-        if any(end is not None and self._now() >= end for end in ends):
-            return None
-        return found.caller
+        caller = found.caller
+        for end in (found.expires_at, caller.expires_at):
+            if end is not None and self._now() >= end:
+                return None
+        return caller
 
     def _known(self, secret: bytes) -> Secret | None:
         """The secret by its HMAC; what has not the form and checksum of a key is not even looked for."""

@@ -9,18 +9,22 @@ import traceback
 from typing import Protocol, cast
 
 import httptools
+import msgspec
 
 from kenari.core.errors import KenariError, interrupted
-from kenari.core.ports import Receiver, Stream
+from kenari.core.ports import Hearer, Receiver, Stream
 from kenari.upstream.origin import Origin
 from kenari.upstream.pool import Pool
 from kenari.upstream.sending import Sender
 from kenari.wire.inflate import MAX_GROWTH, CodingError, Inflater, TooLargeError
+from kenari.wire.repeat import KnownHead, known_head
 
 _log = logging.getLogger("kenari.upstream")
 
 MAX_HEADERS = 64 * 1024
 """Bytes of heads, trailers and chunk frames that may come without a byte of a body between them."""
+
+_OK = b"HTTP/1.1 200 "
 
 NO_ANSWER = "the model's provider closed the connection without an answer. send the request again"
 BROKEN = "the model's provider sent a malformed answer. send the request again"
@@ -38,34 +42,31 @@ class Opener(Protocol):
         ...
 
 
-class HttpCall:
-    """One call under way (core.ports.Call): it may wait for a connection, be on one, or be over."""
+class HttpCall(msgspec.Struct, eq=False):
+    """One call under way (core.ports.Call): it may wait for a connection, be on one, or be over.
 
-    __slots__ = (
-        "began",
-        "connect_timeout",
-        "connection",
-        "fresh",
-        "opener",
-        "origin",
-        "over",
-        "paused",
-        "receiver",
-        "request",
-        "stream",
-        "task",
-    )
+    `request` is emptied as soon as it cannot be needed again, for streams are long and bodies are large; `stream` is the body
+    where it is not in it. `began`: a byte of the answer has come. `fresh`: a connection was opened for it. `hearer` is the
+    receiver while it may hear of a whole answer at once.
+    """
 
-    def __init__(self, opener: Opener, origin: Origin, request: bytes, timeout: float, receiver: Receiver) -> None:
-        self.stream: Stream | None = None  # the body, where it is not in `request`
-        self.opener, self.origin, self.connect_timeout, self.receiver = opener, origin, timeout, receiver
-        self.request = request  # emptied as soon as it cannot be needed again: streams are long and bodies are large
-        self.connection: Connection | None = None
-        self.task: asyncio.Task[None] | None = None
-        self.over = False
-        self.paused = False
-        self.began = False  # a byte of the answer has come
-        self.fresh = False  # a connection was opened for it
+    opener: Opener
+    origin: Origin
+    request: bytes
+    connect_timeout: float
+    receiver: Receiver
+    hearer: Hearer | None = None
+    stream: Stream | None = None
+    connection: "Connection | None" = None
+    task: asyncio.Task[None] | None = None
+    over: bool = False
+    paused: bool = False
+    began: bool = False
+    fresh: bool = False
+
+    def hear(self, receiver: Receiver) -> None:
+        """From now on this one hears of it, piece by piece."""
+        self.receiver, self.hearer = receiver, None
 
     def abort(self) -> None:
         """Close the connection at once; the receiver hears nothing more."""
@@ -96,7 +97,7 @@ class HttpCall:
     def finish(self) -> None:
         """Nothing more is heard of it."""
         self.over = True
-        self.request = b""
+        self.request, self.hearer = b"", None
 
 
 class Connection(asyncio.Protocol):
@@ -109,6 +110,8 @@ class Connection(asyncio.Protocol):
         "_headers",
         "_inflater",
         "_keeps",
+        "_known",
+        "_known_headers",
         "_parser",
         "_paused",
         "_pool",
@@ -134,6 +137,8 @@ class Connection(asyncio.Protocol):
         self._keeps = False  # it can carry another call after this answer
         self._paused = False
         self._sender: Sender | None = None
+        self._known: KnownHead | None = None  # of the last answer that was whole in one reading
+        self._known_headers: dict[bytes, bytes] = {}
         self.idle_since = 0.0
 
     # -- asyncio
@@ -149,6 +154,9 @@ class Connection(asyncio.Protocol):
         if call is None or parser is None:  # nobody asked: the connection is of no use any more
             self.abort()
             return
+        hearer = None if call.began else call.hearer
+        if hearer is not None and self._is_heard_at_once(call, hearer, data):
+            return
         if not call.began:  # the first bytes of the answer are there: the request will not be sent again
             call.began, call.request = True, b""
         self._void += len(data)
@@ -162,9 +170,36 @@ class Connection(asyncio.Protocol):
                 self._break(call)
                 return
         if self._complete:
+            if hearer is not None:
+                self._learn(data)
             self._settle(call)
         elif self._void > MAX_HEADERS:
             self._break(call)
+
+    def _is_heard_at_once(self, call: HttpCall, hearer: Hearer, data: bytes) -> bool:
+        """Hear of an answer that is whole and begins with the head of the last one. False when it has to be parsed."""
+        transport = self._transport
+        body = None if self._known is None else self._known.body_of(data)
+        if body is None or transport is None:
+            return False
+        self._call = None
+        if self._paused:
+            self.set_paused(False)
+        if transport.is_closing() or transport.get_write_buffer_size():
+            self.abort()
+        else:
+            self._pool.put(self)
+        call.connection = call.hearer = None
+        call.over, call.request = True, b""
+        hearer.on_whole(self._known_headers, body)
+        return True
+
+    def _learn(self, data: bytes) -> None:
+        """The answer was all of these bytes: its head may come again."""
+        self._known = None
+        length = self._headers.get(b"content-length", b"")
+        if self._keeps and self._inflater is None and data.startswith(_OK) and length.isdigit():
+            self._known, self._known_headers = known_head(data, int(length)), self._headers
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection has ended: an answer without a length is complete with it, any other is broken off."""
@@ -186,10 +221,11 @@ class Connection(asyncio.Protocol):
 
     # -- the pool and the call
 
-    def send(self, call: HttpCall) -> None:
-        """Send a call's request; its answer comes on this connection."""
+    def send(self, call: HttpCall) -> bool:
+        """Send a call's request; its answer comes on this connection. False when it is closing: then nothing was done."""
         transport = self._transport
-        assert transport is not None
+        if transport is None or transport.is_closing():
+            return False
         self._call = call
         call.connection = self
         if self._parser is None:
@@ -204,6 +240,7 @@ class Connection(asyncio.Protocol):
             call.request = b""
         if call.paused:
             self.set_paused(True)
+        return True
 
     def abort(self) -> None:
         """Close without ceremony; the call that is on it hears nothing."""
@@ -236,11 +273,6 @@ class Connection(asyncio.Protocol):
             transport.pause_reading()
         else:
             transport.resume_reading()
-
-    @property
-    def usable(self) -> bool:
-        """Whether a request can be sent on it."""
-        return self._transport is not None and not self._transport.is_closing()
 
     # -- httptools
 

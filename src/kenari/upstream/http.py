@@ -9,7 +9,7 @@ import socket
 import ssl
 
 from kenari.core.errors import KenariError
-from kenari.core.ports import Outgoing, Receiver
+from kenari.core.ports import Hearer, Outgoing, Receiver, Stream
 from kenari.upstream.connection import NO_ANSWER, Connection, HttpCall
 from kenari.upstream.origin import Origin, origin_of, request_line
 from kenari.upstream.pool import Pool
@@ -43,7 +43,7 @@ class HttpUpstream:
         self._loop = asyncio.get_running_loop()
         self._pool: Pool[Connection] = Pool(self._loop, idle_seconds, max_idle)
         self._contexts: dict[str, ssl.SSLContext] = {}
-        self._known: dict[tuple[str, bytes, str, str], tuple[Origin, bytes]] = {}
+        self._known: dict[tuple[str, bytes, str, str, float], HttpWay] = {}
         self._opening: dict[asyncio.Task[None], HttpCall] = {}
         self._closed = False
 
@@ -60,21 +60,19 @@ class HttpUpstream:
     def start(self, request: Outgoing, receiver: Receiver) -> HttpCall:
         """Begin a call; the receiver hears the rest later."""
         try:
-            origin, head = self._resolve(request)
+            way = self._resolve(request)
         except ValueError as error:
             call = HttpCall(self, _NOWHERE, b"", 0.0, receiver)
             self._loop.call_soon(call.lose, _unavailable(error))
             return call
-        body, stream = request.body, request.stream
-        message = b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body) if stream is None else stream.size, body)
-        call = HttpCall(self, origin, message, request.connect_timeout, receiver)
-        call.stream = stream
-        connection = self._pool.take(origin)
-        if connection is not None:
-            connection.send(call)
-        else:
-            self.open_for(call)
-        return call
+        return way.send(request.body, receiver, stream=request.stream)
+
+    def way(self, request: Outgoing) -> "HttpWay | None":
+        """The way of calls to this address with these headers; None for an address that cannot be called."""
+        try:
+            return self._resolve(request)
+        except ValueError:
+            return None
 
     def open_for(self, call: HttpCall) -> None:
         """Send a call's request on a connection of its own."""
@@ -104,9 +102,7 @@ class HttpUpstream:
         except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: uvloop, of a socket that closed under it
             call.lose(_unavailable(error))
             return
-        if connection.usable and not call.over:
-            connection.send(call)
-        else:  # it was closed as soon as it stood
+        if call.over or not connection.send(call):  # it was closed as soon as it stood
             connection.abort()
             call.lose(KenariError("upstream_error", NO_ANSWER, elsewhere=True))
 
@@ -146,10 +142,9 @@ class HttpUpstream:
             self._contexts[ca] = context
         return context
 
-    def _resolve(self, request: Outgoing) -> tuple[Origin, bytes]:
-        """The origin of an address and the head of a request to it, but for the length; made once for each address
-        with its headers."""
-        key = (request.url, request.headers, request.proxy, request.ca)
+    def _resolve(self, request: Outgoing) -> "HttpWay":
+        """The way to an address with these headers, made once."""
+        key = (request.url, request.headers, request.proxy, request.ca, request.connect_timeout)
         known = self._known.get(key)
         if known is None:
             origin = origin_of(request.url, request.proxy, request.ca)
@@ -158,8 +153,35 @@ class HttpUpstream:
             coding = b"" if b"accept-encoding:" in headers.lower() else b"accept-encoding: identity\r\n"
             if len(self._known) >= MAX_KNOWN:
                 self._known.clear()
-            known = self._known[key] = (origin, request_line(request.url, origin) + headers + coding)
+            head = request_line(request.url, origin) + headers + coding
+            known = self._known[key] = HttpWay(self, self._pool, origin, head, request.connect_timeout)
         return known
+
+
+class HttpWay:
+    """Calls of one address with one head (core.ports.Way)."""
+
+    __slots__ = ("_head", "_opener", "_pool", "_timeout", "origin")
+
+    def __init__(
+        self, opener: HttpUpstream, pool: Pool[Connection], origin: Origin, head: bytes, timeout: float
+    ) -> None:
+        self._opener, self._pool, self.origin, self._timeout = opener, pool, origin, timeout
+        self._head = head.replace(b"%", b"%%") + b"content-length: %d\r\n\r\n%b"
+
+    def send(
+        self, body: bytes, receiver: Receiver, hearer: Hearer | None = None, stream: Stream | None = None
+    ) -> HttpCall:
+        """Begin a call. `stream` is the body where it is sent while it comes."""
+        message = self._head % (len(body) if stream is None else stream.size, body)
+        call = HttpCall(self._opener, self.origin, message, self._timeout, receiver, hearer, stream)
+        while True:
+            connection = self._pool.take(self.origin)
+            if connection is None:
+                self._opener.open_for(call)
+                return call
+            if connection.send(call):
+                return call
 
 
 _NOWHERE = Origin(tls=False, host="", port=0, authority="", place="")

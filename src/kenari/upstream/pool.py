@@ -15,11 +15,6 @@ class Pooled(Protocol):
     origin: Origin
     idle_since: float
 
-    @property
-    def usable(self) -> bool:
-        """Whether a request can be sent on it."""
-        ...
-
     def drop(self) -> None:
         """Close at once; a call that is on it hears of its loss."""
         ...
@@ -42,13 +37,9 @@ class Pool(Generic[C]):
         self._open.add(connection)
 
     def take(self, origin: Origin) -> C | None:
-        """A usable idle connection to this origin, None when there is none."""
+        """The idle connection to this origin that was used last, None when there is none; it may be closing."""
         idle = self._idle.get(origin)
-        while idle:
-            connection = idle.pop()
-            if connection.usable:
-                return connection
-        return None
+        return idle.pop() if idle else None
 
     def put(self, connection: C) -> None:
         """Keep a connection for the next call."""

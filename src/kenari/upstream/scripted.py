@@ -19,6 +19,9 @@ class ScriptedUpstream:
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
 
+    def way(self, request: Outgoing) -> None:
+        """Nothing is gained by one."""
+
     def start(self, request: Outgoing, receiver: Receiver) -> Call:
         """Begin to play. Must be called in a running event loop."""
         if request.url.endswith("/chat/completions"):
@@ -42,6 +45,10 @@ class _ScriptedCall:
         self._due = loop.time()
         self._left = 0.0  # seconds to wait after a pause
         self._timer: asyncio.Handle | None = loop.call_soon(self._play)
+
+    def hear(self, receiver: Receiver) -> None:
+        """From now on this one hears of it."""
+        self._receiver = receiver
 
     def abort(self) -> None:
         """Nothing more is heard."""

@@ -7,8 +7,8 @@ from kenari.core.events import Event
 from kenari.core.fold import Reply
 from kenari.core.profile import Profile
 from kenari.core.request import Request
-from kenari.dialects.base import Answer, Decoder, Dialect, Encoder, Passed, RelayRule
-from kenari.dialects.chat import decode, encode, outgoing, relay, request
+from kenari.dialects.base import Answer, Decoder, Dialect, Encoder, RelayRule
+from kenari.dialects.chat import decode, encode, outgoing, plain, relay, request
 from kenari.dialects.envelope import envelope
 from kenari.wire import jsonx
 
@@ -40,9 +40,10 @@ class ChatDialect:
         """The client's plain answer."""
         return encode.encode_reply(reply, answer)
 
-    def pass_reply(self, body: bytes, answer: Answer, profile: Profile) -> Passed | None:
-        """A provider's plain answer that is one text, for a client."""
-        return relay.pass_reply(body, answer, profile)
+    glance = staticmethod(plain.glance)
+    """A client's request that is nothing but texts."""
+    pass_reply = staticmethod(relay.pass_reply)
+    """A provider's plain answer that is one text, for a client."""
 
     def decoder(self, profile: Profile, answer_id: str) -> Decoder:
         """A provider's stream."""

@@ -22,10 +22,11 @@ from kenari.core.events import (
 )
 from kenari.core.fold import Block, Reply
 from kenari.core.usage import Usage
-from kenari.dialects.base import Answer, Proof, Speaker
+from kenari.dialects.base import Answer, Named, Proof, Speaker
 from kenari.dialects.envelope import envelope
 from kenari.wire import jsonx
 
+_USAGE = b',"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d}'
 FINISH = {"stop": b"stop", "sequence": b"stop", "length": b"length", "call": b"tool_calls", "filter": b"content_filter"}
 DONE = b"data: [DONE]\n\n"
 
@@ -203,7 +204,11 @@ def source_list(sources: tuple[Source, ...]) -> list[dict[str, str]]:
 def usage_member(usage: Usage) -> bytes:
     """The member `usage` with cached tokens inside the prompt's (U2), details only when there are any (S48); nothing
     when there is no usage."""
-    prompt, output = usage.prompt, usage.output or 0
+    fresh, output = usage.fresh, usage.output
+    simple = not (usage.cache_read or usage.cache_write_5m or usage.cache_write_1h or usage.reasoning)
+    if simple and fresh and output:
+        return _USAGE % (fresh, output, fresh + output)
+    prompt, output = usage.prompt, output or 0
     if not prompt and not output:
         return b""
     out = b',"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d' % (prompt, output, prompt + output)
@@ -231,15 +236,16 @@ def encode_reply(reply: Reply, answer: Answer) -> bytes:
     if len(reply.blocks) > 1 or not text or reply.searches:
         message += _more(reply, answer, thought, calls)
     probs = b',"logprobs":' + _merged(logprobs) if logprobs else b""
-    return whole(answer, message, probs + b',"finish_reason":"' + FINISH[reply.stop.reason] + b'"', reply.usage)
+    named = Named(answer.id, answer.created, jsonx.encode(answer.model))
+    return whole(named, message, probs + b',"finish_reason":"' + FINISH[reply.stop.reason] + b'"', reply.usage)
 
 
-def whole(answer: Answer, message: bytes, end: bytes, usage: Usage) -> bytes:
+def whole(named: Named, message: bytes, end: bytes, usage: Usage) -> bytes:
     """The chat.completion object. `message` is its content and what follows it, `end` what follows the message."""
     return (
         b'{"id":"%b","object":"chat.completion","created":%d,"model":%b,'
         b'"choices":[{"index":0,"message":{"role":"assistant","content":%b}%b}]%b}'
-    ) % (answer.id.encode(), answer.created, jsonx.encode(answer.model), message, end, usage_member(usage))
+    ) % (named.id.encode(), named.created, named.model, message, end, usage_member(usage))
 
 
 def _more(reply: Reply, answer: Answer, thought: bytes, calls: list[dict[str, Any]]) -> bytes:

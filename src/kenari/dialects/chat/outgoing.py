@@ -86,7 +86,7 @@ def _plain(request: Request, profile: Profile) -> bytes:
         if name == "model":
             out["model"] = request.model
         elif name == "messages":
-            out["messages"] = [turn.raw for turn in request.turns]
+            out["messages"] = request.fields["messages"]
         elif request.stream and (name == "stream" or profile.stream_usage):
             out[name] = None  # its place
     if request.max_output is not None:

@@ -12,6 +12,7 @@ from msgspec import Raw
 from kenari.core.events import Escaped
 from kenari.core.request import Request, TextPart, Turn
 from kenari.core.usage import Usage
+from kenari.dialects.base import Glance
 from kenari.dialects.chat.wire import UsageWire, usage_of
 from kenari.dialects.frames import lenient
 from kenari.wire import jsonx
@@ -66,6 +67,20 @@ class Said(msgspec.Struct, frozen=True, gc=False):
     usage: Usage | None
 
 
+class _Asked(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    model: str
+    messages: Raw
+    stream: Literal[False] = False
+
+
+class _Text(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+_FIRST = b'{"model"'
+_ASKED = jsonx.decoder(_Asked)
+_TEXTS = jsonx.decoder(list[_Text])
 _BODY = jsonx.decoder(_Body)
 _MESSAGES = jsonx.decoder(list[_Message])
 _ANSWER = lenient(_Answer)
@@ -89,6 +104,20 @@ def plain_request(body: bytes, fields: dict[str, Raw]) -> Request | None:
     if not read.model or not turns:
         return None
     return Request(origin="chat", model=read.model, turns=turns, fields=fields, stream=read.stream, plain=True)
+
+
+def glance(body: bytes) -> Glance | None:
+    """What a request says for which `plain_request` gives one, and which begins with the model's name and wants no stream."""
+    if not body.startswith(_FIRST):
+        return None
+    try:
+        asked = _ASKED.decode(body)
+        texts = _TEXTS.decode(asked.messages)
+        if not body.isascii():
+            body.decode()
+    except (ValueError, RecursionError):  # another shape, no JSON, no UTF-8
+        return None
+    return Glance(asked.model, bytes(asked.messages)) if texts and asked.model else None
 
 
 def plain_answer(body: bytes) -> Said | None:

@@ -2,17 +2,17 @@
 
 from kenari.core.events import Stop
 from kenari.core.profile import Profile
-from kenari.dialects.base import Answer, Passed
+from kenari.dialects.base import Named, Passed
 from kenari.dialects.chat.decode import FINISH
 from kenari.dialects.chat.encode import whole
 from kenari.dialects.chat.plain import plain_answer
 
 
-def pass_reply(body: bytes, answer: Answer, profile: Profile) -> Passed | None:
+def pass_reply(body: bytes, named: Named, profile: Profile) -> Passed | None:
     """What decoding, folding and encoding make of this answer; None where it takes these steps, or counts are missing."""
     said = None if profile.think_tags else plain_answer(body)
     if said is None or said.usage is None or not said.usage.fresh or not said.usage.output:
         return None
     end = b',"finish_reason":"' + said.word.encode() + b'"'
-    client = whole(answer, b'"' + said.text + b'"', end, said.usage)
+    client = whole(named, b'"' + said.text + b'"', end, said.usage)
     return Passed(client, len(said.text), said.usage, Stop(FINISH[said.word], said.word))

@@ -7,7 +7,7 @@ from kenari.core.events import Event
 from kenari.core.fold import Reply
 from kenari.core.profile import Profile
 from kenari.core.request import Request
-from kenari.dialects.base import Answer, Decoder, Encoder, Passed, RelayRule
+from kenari.dialects.base import Answer, Decoder, Encoder, Glance, Named, Passed, RelayRule
 from kenari.dialects.envelope import envelope
 from kenari.dialects.responses import decode, encode, outgoing, request
 from kenari.wire import jsonx
@@ -42,7 +42,11 @@ class ResponsesDialect:
         """The client's plain answer."""
         return encode.encode_reply(reply, answer)
 
-    def pass_reply(self, body: bytes, answer: Answer, profile: Profile) -> Passed | None:
+    def glance(self, body: bytes) -> Glance | None:
+        """Every request takes all steps."""
+        return None
+
+    def pass_reply(self, body: bytes, named: Named, profile: Profile) -> Passed | None:
         """Every answer takes all steps."""
         return None
 

@@ -1,0 +1,302 @@
+"""Requests that pass: nothing but texts, for a model of one provider of the same format, from a caller without limits.
+
+Most requests of programs are of this kind, and what is done for them is the same each time: so it is found out once for each
+name of a model (`Pattern`), and a request goes to its provider, and the answer to the client, in one step each. Nothing
+is decided here: as soon as anything is out of the ordinary (the client goes, the provider takes its time, the answer is no
+plain text) the request becomes one that is served by callback (`Direct`), as if it had always been one
+(tests/unit/test_passing.py).
+"""
+
+import time
+
+import msgspec
+
+from kenari.core.caller import Caller
+from kenari.core.errors import KenariError
+from kenari.core.ports import Admission, Call, Exchange, Hold, Leg, Line, Outgoing, Receiver, Reservation, Watcher, Way
+from kenari.core.price import Price
+from kenari.core.request import Request
+from kenari.dialects.base import Dialect, Named, Passed
+from kenari.dialects.fit import fit
+from kenari.gateway.admission import Entry, line_of
+from kenari.gateway.direct import Direct
+from kenari.gateway.failover import deadline_of
+from kenari.gateway.heads import JSON, id_lines, target_lines
+from kenari.gateway.plan import Candidate, Plan
+from kenari.gateway.run import Run, Wanted
+from kenari.gateway.services import Services
+from kenari.keys.identify import identify
+from kenari.wire import jsonx
+
+PATIENCE = 0.25
+"""Seconds after which a request that waits for its provider is one like others, with their time-outs."""
+LEAST_TIMEOUT = 1.0
+"""Seconds; a provider that has less time for an answer is watched from the beginning."""
+MAX_PATTERNS = 4096
+_NAMING = frozenset((b"idempotency-key", b"x-session-id", b"anthropic-beta"))
+"""Headers that change what is done with a request."""
+_HEAD = id_lines("%s") + JSON
+_JSON_TYPES = frozenset((b"application/json", b"application/json; charset=utf-8"))
+
+
+class Pattern(msgspec.Struct, frozen=True, eq=False):
+    """What all such requests for one name (`model` is the model's own) have in common: the plan of its model and its only candidate with its mark, what
+    stands before and behind the messages in a provider's request, and where that goes. `named` is the JSON of the `name`,
+    `told` the header lines that say which target answers."""
+
+    name: str
+    model: str
+    plan: Plan
+    candidate: Candidate
+    mark: str
+    way: Way
+    before: bytes
+    after: bytes
+    price: Price | None
+    named: bytes
+    told: bytes
+
+
+class Passing:
+    """Serves the requests of one format that pass, and learns from others which will."""
+
+    def __init__(self, services: Services, dialect: Dialect) -> None:
+        self._services, self._dialect = services, dialect
+        self._catalog = services.catalog
+        self._patterns: dict[str, Pattern] = {}
+        self._open: set[Passage] = set()
+        self._ticks = False
+
+    def begin(self, exchange: Exchange, dialect: Dialect) -> bool:
+        """Take up a request that came in this format, if it is of this kind and a pattern is known for it. False: nothing
+        was done."""
+        services = self._services
+        glance = self._dialect.glance(exchange.body) if dialect is self._dialect and self._patterns else None
+        pattern = None if glance is None else self._patterns.get(glance.model)
+        if glance is None or pattern is None or not _NAMING.isdisjoint(exchange.headers):
+            return False
+        if services.catalog is not self._catalog or not services.routing.is_well(pattern.mark):
+            return False
+        try:
+            caller = identify(services.keys, exchange.headers)
+        except KenariError:  # it will be said by who looks at everything
+            return False
+        if not caller.unlimited:
+            return False
+        hold = services.books.admit(Reservation(id=exchange.id, caller=caller, model=pattern.model))
+        if hold is None:
+            return False
+        passage = Passage(self._open, services, pattern, exchange, caller, hold, services.clock())
+        exchange.watcher = passage
+        self._open.add(passage)
+        if not self._ticks:
+            self._ticks = True
+            services.ticker.add(self)
+        try:
+            passage.call = pattern.way.send(pattern.before + glance.messages + pattern.after, passage, passage)
+        except Exception as fault:  # noqa: BLE001 - ours: the client is told and the line is written
+            passage.fail(fault)
+        return True
+
+    def learn(self, request: Request, plan: Plan, caller: Caller) -> None:
+        """A request was taken up that is served by callback: how requests like this one pass, if they can."""
+        services = self._services
+        if services.catalog is not self._catalog:
+            self._catalog, self._patterns = services.catalog, {}
+        if request.model in self._patterns or len(self._patterns) >= MAX_PATTERNS:
+            return
+        if request.plain and not request.stream and request.origin == self._dialect.name and not services.dialects:
+            pattern = self._pattern(request, plan, caller)
+            if pattern is not None:
+                self._patterns[request.model] = pattern
+
+    def _pattern(self, request: Request, plan: Plan, caller: Caller) -> Pattern | None:
+        services, candidate = self._services, plan.candidates[0]
+        provider, profile = candidate.provider, candidate.provider.profile
+        least = min(provider.header_timeout, provider.first_event_timeout, deadline_of(services, plan))
+        if candidate.own or candidate.dialect is not self._dialect or profile.stream_always or least < LEAST_TIMEOUT:
+            return None
+        try:
+            fitted = fit(request, candidate.target)
+        except KenariError:
+            return None
+        sent, messages = candidate.dialect.encode_request(fitted, profile), bytes(request.fields["messages"])
+        before, found, after = sent.partition(messages)
+        way = services.upstream(candidate).way(
+            Outgoing(
+                url=candidate.url,
+                headers=candidate.signed,
+                body=b"",
+                connect_timeout=provider.connect_timeout,
+                proxy=provider.proxy,
+                ca=provider.ca,
+            )
+        )
+        if not fitted.plain or fitted.notices or not found or way is None:
+            return None
+        return Pattern(
+            name=request.model,
+            model=plan.model.id,
+            plan=plan,
+            candidate=candidate,
+            mark=services.routing.mark(candidate),
+            way=way,
+            before=before,
+            after=after,
+            price=services.pricing.price(plan.model),
+            named=jsonx.encode(request.model),
+            told=target_lines(candidate.id, 1) if services.tells_target(caller) else b"",
+        )
+
+    def tick(self, now: float) -> bool:
+        """Who waits for long is one like others; True when nobody waits."""
+        for passage in tuple(self._open):
+            if now - passage.began >= PATIENCE:
+                passage.become()
+        self._ticks = bool(self._open)
+        return not self._ticks
+
+
+class Passage(msgspec.Struct, eq=False):
+    """One such request: hears of its provider (core.ports.Hearer) and of its client (core.ports.Watcher). `began` is the loop's
+    time."""
+
+    waiting: "set[Passage]"
+    services: Services
+    pattern: Pattern
+    exchange: Exchange
+    caller: Caller
+    hold: Hold
+    began: float
+    call: Call | None = None
+
+    def on_whole(self, headers: dict[bytes, bytes], body: bytes) -> None:
+        """The provider's whole answer."""
+        pattern, passed = self.pattern, None
+        candidate = pattern.candidate
+        try:
+            if headers.get(b"content-type") in _JSON_TYPES:
+                named = Named(self.exchange.id, int(time.time()), pattern.named)
+                passed = candidate.dialect.pass_reply(body, named, candidate.provider.profile)
+            if passed is not None:
+                self.call = None
+                self.waiting.discard(self)
+                self._answer(passed)
+                return
+        except Exception as fault:  # noqa: BLE001 - as above
+            self.fail(fault)
+            return
+        receiver = self.become()
+        if receiver is not None:
+            receiver.on_head(200, headers)
+            receiver.on_body(body)
+            receiver.on_end()
+
+    def _answer(self, passed: Passed) -> None:
+        """Answer; then the request's line, and how its candidate fared."""
+        exchange, pattern, services, caller = self.exchange, self.pattern, self.services, self.caller
+        id = exchange.id.encode()
+        exchange.extra_headers += pattern.told
+        exchange.answer(200, _HEAD % (id, id), passed.body)
+        candidate, price, seconds = pattern.candidate, pattern.price, services.clock() - self.began
+        services.routing.worked(candidate, pattern.mark, seconds)
+        ms = seconds * 1000
+        legs = [Leg(candidate.id, passed.usage, "ok", ms)]
+        services.books.settle(
+            self.hold,
+            Line(
+                id=exchange.id,
+                account=caller.account,
+                key=caller.key,
+                model=pattern.name,
+                target=candidate.id,
+                client_format=candidate.dialect.name,
+                provider_format=candidate.dialect.name,
+                status=200,
+                ending="length" if passed.stop.reason == "length" else "done",
+                usage=passed.usage,
+                legs=legs,
+                first_content_ms=ms,
+                duration_ms=ms,
+                method=exchange.method,
+                path=exchange.path,
+                peer=exchange.peer,
+                price=price,
+                charge=0 if price is None else services.pricing.charge(legs, price),
+            ),
+        )
+
+    def become(self) -> Receiver | None:
+        """Go on as a request that is served by callback; who hears of the provider from now on. None: it is over."""
+        call, self.call = self.call, None
+        if call is None:
+            return None
+        self.waiting.discard(self)
+        entry = self._entry()
+        try:
+            request = entry.dialect.decode_request(self.exchange.body)
+            entry.line.model, entry.line.notices = request.model, request.notices
+            wanted = Wanted(request, self.pattern.plan, self.caller)
+            run = Run(self.services, self.exchange, entry.dialect, wanted, entry.line, self.began)
+            receiver = Direct(self.services, entry, run, wanted).adopt(call, self.began)
+        except Exception as fault:  # noqa: BLE001 - as above
+            call.abort()
+            entry.close(fault)
+            return None
+        call.hear(receiver)
+        return receiver
+
+    def fail(self, fault: Exception) -> None:
+        """A fault of ours ends it."""
+        self.call = None
+        self.waiting.discard(self)
+        self._entry().close(fault)
+
+    def _entry(self) -> Entry:
+        """Its place in the books, as far as it has come."""
+        exchange, dialect = self.exchange, self.pattern.candidate.dialect
+        line = line_of(exchange, dialect.name)
+        line.account, line.key, line.price = self.caller.account, self.caller.key, self.pattern.price
+        entry = Entry(self.services, exchange, dialect, line, self.began)
+        entry.hold, entry.admission = self.hold, Admission(exchange.id, self.caller)
+        return entry
+
+    # -- all of this makes it a request like others
+
+    def on_head(self, status: int, headers: dict[bytes, bytes]) -> None:
+        """The answer has to be read as it comes."""
+        receiver = self.become()
+        if receiver is not None:
+            receiver.on_head(status, headers)
+
+    def on_body(self, data: bytes) -> None:
+        """Never: who hears of the body heard of its head."""
+
+    def on_end(self) -> None:
+        """Never, as above."""
+
+    def on_lost(self, error: KenariError) -> None:
+        """There is no answer."""
+        receiver = self.become()
+        if receiver is not None:
+            receiver.on_lost(error)
+
+    def on_gone(self) -> None:
+        """The client has gone."""
+        watcher = self._watcher()
+        if watcher is not None:
+            self.exchange.watcher = None
+            watcher.on_gone()
+
+    def on_pause(self) -> None:
+        """The client reads too slowly."""
+        watcher = self._watcher()
+        if watcher is not None:
+            watcher.on_pause()
+
+    def on_resume(self) -> None:
+        """Never: who heard that it stopped to read hears of this too."""
+
+    def _watcher(self) -> Watcher | None:
+        """Who hears of the client from now on."""
+        return self.exchange.watcher if self.become() is not None else None

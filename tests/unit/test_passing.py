@@ -1,0 +1,266 @@
+"""A request that passes is served as any other (gateway/passing.py): the same bytes at both ends, the same line."""
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gateway_kit as kit
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from test_direct import SCRIPTS, undated, untimed
+
+from kenari.catalog.models import Model
+from kenari.core.caller import Caller
+from kenari.core.errors import KenariError
+from kenari.core.ports import Leg
+from kenari.core.price import Price
+from kenari.doors.public import PublicDoor
+from kenari.gateway import passing
+from kenari.gateway.services import Pricing
+from kenari.keys.bootstrap import OPERATOR, BootstrapKeys
+
+ANSWER = kit.plain(kit.COMPLETION)
+CUT = kit.plain(
+    {
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hel"}, "finish_reason": "length"}],
+        "usage": {"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 2}},
+    }
+)
+UNCOUNTED = kit.plain({"choices": [{"index": 0, "message": {"content": "Hello"}, "finish_reason": "stop"}]})
+CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+CALLS = kit.plain({"choices": [{"message": {"content": None, "tool_calls": [CALL]}, "finish_reason": "tool_calls"}]})
+TYPED = kit.Script(ANSWER.steps, 200, {b"content-type": b"text/plain"})
+LATE = kit.Script(ANSWER.steps, 200, ANSWER.headers, head_after=0.06)
+BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+PRICE = Price(version="p", input=1, output=2, cache_read=1, cache_write=1, cache_write_1h=1)
+Act = Callable[[Any], None]
+
+
+def price_of(model: Model) -> Price:
+    """Every model costs the same."""
+    return PRICE
+
+
+def charge(legs: Sequence[Leg], price: Price) -> int:
+    """As many units as tokens."""
+    return sum(leg.usage.total for leg in legs)
+
+
+def pause(exchange: Any) -> None:
+    """The client stops to read, and reads again."""
+    if exchange.watcher is not None:
+        exchange.watcher.on_pause()
+        exchange.watcher.on_resume()
+
+
+def leave(exchange: Any) -> None:
+    """The client goes."""
+    exchange.leave()
+
+
+async def asked(
+    door: PublicDoor, body: bytes, headers: dict[bytes, bytes] | None, act: Act | None = None
+) -> kit.Exchange:
+    """One request to its end; `act` while it is under way."""
+    exchange = kit.Exchange(kit.PATHS["chat"], body, headers)
+    answer = door.begin(exchange)
+    if answer is not None:
+        waiting = asyncio.get_running_loop().create_task(answer)
+        if act is not None:
+            await asyncio.sleep(0.02)
+            act(exchange)
+        await waiting
+    elif act is not None:
+        await asyncio.sleep(0.02)
+        act(exchange)
+    while not (exchange.ended or exchange.aborted or exchange.gone):  # noqa: ASYNC110 - step by step
+        await asyncio.sleep(0.001)
+    return exchange
+
+
+def served(
+    script: kit.Script | KenariError,
+    passes: bool,
+    body: bytes,
+    act: Act | None = None,
+    headers: dict[bytes, bytes] | None = None,
+    rig: kit.Rig | None = None,
+) -> tuple[tuple[Any, ...], int]:
+    """What the client and the books hear of the second request to a model, and how many passed."""
+    rig = rig or kit.Rig([ANSWER, script])
+    rig.services |= {"pricing": Pricing(price_of, charge)}
+
+    async def run() -> tuple[tuple[Any, ...], int]:
+        door = rig.build()
+        know: Any = door._gateway._passing  # pyright: ignore[reportPrivateUsage]
+        await asked(door, json.dumps(BODY).encode(), None)
+        if not passes:
+            know._patterns.clear()
+        ways = [pattern.way for pattern in know._patterns.values()]
+        got = await asked(door, body, headers, act)
+        await asyncio.sleep(0.005)
+        line = rig.books.lines[1]
+        assert rig.books.open == 0
+        assert not know._open
+        assert len(rig.books.lines) == 2
+        health = door._gateway._services.routing.report()  # pyright: ignore[reportPrivateUsage]
+        fared = [
+            (one.failures, one.excluded_until > 0, one.refused_until > 0, len(one.samples)) for one in health.values()
+        ]
+        return (
+            got.status,
+            got.head,
+            got.extra_headers,
+            undated(got.out),
+            got.aborted,
+            got.gone,
+            untimed(line),
+            (line.charge, line.counted, line.client_format, line.provider_format, line.key, line.method, line.path),
+            line.peer,
+            rig.upstream.sent,
+            [request.headers for request in rig.upstream.requests],
+            [call.aborted for call in rig.upstream.calls],
+            fared,
+        ), sum(way.sent for way in ways)
+
+    return asyncio.run(run())
+
+
+BODIES: st.SearchStrategy[Any] = st.sampled_from(
+    [
+        {},
+        {"stream": False},
+        {"model": "none"},
+        {"messages": "x"},
+        {"messages": []},
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}]}]},
+        {"messages": [{"role": "tool", "content": "x"}]},
+        {"max_tokens": 5},
+        {"prompt_cache_key": "conversation"},
+        {"stream": True},
+    ]
+)
+HEADERS: st.SearchStrategy[Any] = st.sampled_from(
+    [{}, {}, {b"x-session-id": b"s"}, {b"authorization": b"Bearer kn-wrong"}]
+)
+
+
+@given(
+    script=SCRIPTS | st.sampled_from([ANSWER, CUT, UNCOUNTED, CALLS, TYPED, LATE]),
+    more=BODIES,
+    headers=HEADERS,
+    act=st.sampled_from([None, None, leave, pause]),
+)
+@settings(max_examples=80, deadline=None)
+@example(ANSWER, {}, {}, None)
+@example(CUT, {"stream": False}, {}, None)
+@example(UNCOUNTED, {}, {}, None)
+@example(CALLS, {}, {}, None)
+@example(TYPED, {}, {}, None)
+@example(LATE, {}, {}, None)
+@example(LATE, {}, {}, leave)
+@example(LATE, {}, {}, pause)
+@example(kit.error(429, retry_after="7"), {}, {}, None)
+@example(kit.error(401), {}, {}, None)
+@example(KenariError("upstream_unavailable", "x"), {}, {}, None)
+def test_what_passes_is_as_any_other(
+    script: kit.Script | KenariError, more: dict[str, Any], headers: dict[bytes, bytes], act: Act | None
+) -> None:
+    """D7, D14, E1, E4, F7, U1, U5: whatever becomes of it, both ends and the books see the same."""
+    body = json.dumps(BODY | more).encode()
+    lines = {b"authorization": b"Bearer " + kit.KEY.encode()} | headers
+    assert served(script, True, body, act, lines)[0] == served(script, False, body, act, lines)[0]
+
+
+def passed(script: kit.Script, more: dict[str, Any] | None = None, rig: kit.Rig | None = None, **headers: str) -> bool:
+    """Whether a request goes the short way."""
+    lines = {b"authorization": b"Bearer " + kit.KEY.encode()}
+    lines |= {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
+    return served(script, True, json.dumps(BODY | (more or {})).encode(), None, lines, rig)[1] == 1
+
+
+def test_which_pass() -> None:
+    """Nothing but texts, for one provider of the same format, without a word on how it is to be treated."""
+    assert passed(ANSWER)
+    assert passed(ANSWER, {"stream": False})
+    assert passed(kit.error(500))  # it was sent before that was known
+    assert not passed(kit.GOOD, {"stream": True})
+    assert not passed(ANSWER, {"temperature": 1})
+    assert not passed(ANSWER, x_session_id="s")
+    assert not passed(ANSWER, idempotency_key="once")
+    two = kit.Rig([ANSWER, ANSWER], ANSWER)
+    assert not passed(ANSWER, rig=two)
+    hasty = kit.Rig([ANSWER, ANSWER])
+    hasty.timing["header_timeout"] = 0.5
+    assert not passed(ANSWER, rig=hasty)
+    waiting = kit.Rig([ANSWER, ANSWER])
+    waiting.books.at_once = False
+    assert not passed(ANSWER, rig=waiting)
+    limited = Caller(account="acc", key="key")
+    callers = kit.Rig([ANSWER, ANSWER])
+    callers.keys = BootstrapKeys({kit.KEY: OPERATOR, "kn-limited": limited})
+    assert not passed(ANSWER, rig=callers, authorization="Bearer kn-limited")
+
+
+def test_what_a_model_or_its_provider_needs_is_in_the_pattern() -> None:
+    """D23, F12: a cap that fit sets stands in the provider's request, and no pattern is made where fit changes more."""
+    for profile in (
+        kit.Profile(default_max_tokens=True),
+        kit.Profile(stream_always=True),
+        kit.Profile(system_first_only=True),
+        kit.Profile(think_tags=True),
+    ):
+        seen = [
+            served(ANSWER, passes, json.dumps(BODY).encode(), rig=kit.Rig([ANSWER, ANSWER], profile=profile))[0]
+            for passes in (True, False)
+        ]
+        assert seen[0] == seen[1]
+
+
+def test_who_waits_for_long_is_one_like_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its provider's time-outs hold (D7): a head that does not come in time is a 504."""
+    monkeypatch.setattr(passing, "PATIENCE", 0.02)
+    rig = kit.Rig([ANSWER, kit.Script(ANSWER.steps, 200, ANSWER.headers, head_after=5.0)])
+    rig.timing["header_timeout"] = 1.0
+    (got, sent) = served(ANSWER, True, json.dumps(BODY).encode(), rig=rig)
+    assert (got[0], sent) == (504, 1)
+    late = kit.Rig([ANSWER, LATE])
+    (got, sent) = served(ANSWER, True, json.dumps(BODY).encode(), rig=late)
+    assert (got[0], sent) == (200, 1)
+
+
+def test_a_candidate_in_trouble_is_looked_at() -> None:
+    """M2: after a failure requests are like others until it works again."""
+    rig = kit.Rig([ANSWER, kit.error(500), ANSWER, ANSWER])
+
+    async def run() -> list[int]:
+        door = rig.build()
+        know: Any = door._gateway._passing  # pyright: ignore[reportPrivateUsage]
+        sent: list[int] = []
+        for _ in range(4):
+            await asked(door, json.dumps(BODY).encode(), None)
+            sent.append(sum(pattern.way.sent for pattern in know._patterns.values()))
+        return sent
+
+    assert asyncio.run(run()) == [0, 1, 1, 2]
+
+
+def test_a_fault_of_ours_is_told_and_booked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """F3: the client is answered and the hold is closed, wherever it fails."""
+
+    def fails(*words: Any) -> None:
+        raise RuntimeError("a fault")
+
+    for thing, name, script in (
+        (passing.Passage, "_answer", ANSWER),
+        (passing, "Run", CALLS),
+        (passing.Direct, "adopt", CALLS),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(thing, name, fails)
+            (got, sent) = served(script, True, json.dumps(BODY).encode())
+            assert (got[0], sent) == (500, 1)
+    monkeypatch.setattr(kit.FakeWay, "send", fails)
+    assert served(ANSWER, True, json.dumps(BODY).encode())[0][0] == 500
