@@ -104,11 +104,13 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_bodied",
+        "_body",
         "_call",
         "_complete",
         "_headers",
         "_inflater",
         "_keeps",
+        "_more",
         "_parser",
         "_paused",
         "_pool",
@@ -130,6 +132,8 @@ class Connection(asyncio.Protocol):
         self._room = 0  # how much plain text may still come of this reading
         self._void = 0  # bytes since the last ones of a body
         self._bodied = False
+        self._body = b""  # of the reading that is being parsed, and what follows it there
+        self._more: list[bytes] = []
         self._complete = False
         self._keeps = False  # it can carry another call after this answer
         self._paused = False
@@ -158,9 +162,12 @@ class Connection(asyncio.Protocol):
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._keeps = False
             if not self._complete:
-                self._note_fault(error)
+                self._deliver(call)
+                self._note_fault(error.__context__)
                 self._break(call)
                 return
+        if self._body:
+            self._deliver(call)
         if self._complete:
             self._settle(call)
         elif self._void > MAX_HEADERS:
@@ -277,7 +284,7 @@ class Connection(asyncio.Protocol):
             call.receiver.on_head(status, headers)
 
     def on_body(self, data: bytes) -> None:
-        """Bytes of the body, transfer coding removed."""
+        """Bytes of the body, transfer coding removed. Those of one reading are handed over together."""
         self._void = 0
         call = self._call
         if call is None or call.over:
@@ -285,8 +292,10 @@ class Connection(asyncio.Protocol):
         if self._inflater is not None:
             data = self._inflater.feed(data, self._room)
             self._room -= len(data)
-        if data:
-            call.receiver.on_body(data)
+        if not self._body:  # nearly always: one chunk in a reading
+            self._body = data
+        else:
+            self._more.append(data)
 
     def on_message_complete(self) -> None:
         """The answer is whole."""
@@ -295,6 +304,21 @@ class Connection(asyncio.Protocol):
         self._complete = True
         self._call = None
         self._keeps = self._parser is not None and self._parser.should_keep_alive()
+
+    def _deliver(self, call: HttpCall) -> None:
+        """Hand over what one reading brought, at once: the receiver makes one write of it."""
+        data, self._body = self._body, b""
+        if self._more:
+            data += b"".join(self._more)
+            self._more = []
+        if data and not call.over:
+            try:
+                call.receiver.on_body(data)
+            except Exception as error:  # noqa: BLE001 - a fault of ours must not pass for a loss of the connection
+                self._keeps = self._complete = False
+                self._note_fault(error)
+                self._call = call
+                self._break(call)
 
     def _settle(self, call: HttpCall) -> None:
         """The answer is complete and all bytes that came with it are read: keep the connection or end it."""
@@ -342,9 +366,8 @@ class Connection(asyncio.Protocol):
             call.connection = None
             call.lose(KenariError("upstream_error", BROKEN, elsewhere=True))
 
-    def _note_fault(self, error: Exception) -> None:
+    def _note_fault(self, cause: BaseException | None) -> None:
         """A fault of our own inside a callback must not pass for a provider's: log where it arose."""
-        cause = error.__context__
         if cause is not None and not isinstance(cause, (CodingError, TooLargeError, HeadTooLongError)):
             last = traceback.extract_tb(cause.__traceback__)[-1]
             _log.error("%s while reading an answer, at %s:%s", type(cause).__name__, last.name, last.lineno)
