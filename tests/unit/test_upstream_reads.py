@@ -190,3 +190,108 @@ def test_a_pause_in_the_callback_of_a_whole_answer_does_not_last() -> None:
     assert ear.heard == ["head", b"a", "end"]
     assert reading == [False, True]
     lines[0].close()
+
+
+class Quick:
+    """Takes chunks of one form as they come."""
+
+    def __init__(self) -> None:
+        self.asked: list[bytes] = []
+        self.taken: list[bytes] = []
+
+    def take(self, data: bytes) -> bool:
+        self.asked.append(data)
+        one = data.endswith(b"\n\n\r\n") and data == chunks(data[data.index(b"\r\n") + 2 : -2])
+        if one:
+            self.taken.append(data[data.index(b"\r\n") + 2 : -2])
+        return one
+
+
+@given(
+    frames=st.lists(st.sampled_from([b"a", b"b" * 300, b"\n\nc", b"d\n\n0"]), min_size=1, max_size=10),
+    together=st.lists(st.integers(1, 3), min_size=1, max_size=10),
+    cuts=st.lists(st.integers(0, 1500), max_size=6),
+    cut_frames=st.booleans(),
+)
+@settings(max_examples=300, deadline=None)
+@example([b"a", b"b", b"c"], [1], [], False)
+def test_bytes_that_are_taken_unread_are_whole_chunks(
+    frames: list[bytes], together: list[int], cuts: list[int], cut_frames: bool
+) -> None:
+    """L1: wherever readings and chunks are cut, all bytes are heard once: those that the call took, and the others."""
+    body = b"".join(frame + b"\n\n" for frame in frames)
+    pieces: list[bytes] = []
+    left = [frame + b"\n\n" for frame in frames]
+    while left:
+        many = together[len(pieces) % len(together)]
+        pieces.append(b"".join(left[:many]))
+        left = left[many:]
+    if cut_frames:
+        pieces = [body[at : at + 7] for at in range(0, len(body), 7)]
+    said = [chunks(piece) for piece in pieces]
+    data = b"".join(said)
+    places = [0, *sorted(cut for cut in cuts if 0 < cut < len(data)), len(data)]
+    reads = said if not cuts else [data[at:to] for at, to in zip(places, places[1:], strict=False) if to > at]
+    quick = Quick()
+    whole = b""
+
+    def act(kind: str) -> None:  # as an attempt does it: only while all that was said is whole
+        nonlocal whole
+        if kind == "body":
+            whole = b"".join(ear.bodies) if not quick.taken else whole + ear.bodies[-1]
+            line.call.hasten(quick.take if whole.endswith(b"\n\n") else None)
+
+    ear = Ear(act)
+    line = Line(ear)
+    line.read(HEAD + b"\r\n")
+    order: list[bytes] = []
+    for read in reads:
+        before = len(quick.taken), len(ear.bodies)
+        line.read(read)
+        order += [*quick.taken[before[0] :], *ear.bodies[before[1] :]]
+    line.read(END)
+    assert b"".join(order) == body
+    assert ear.heard[-1] == "end"
+    assert line.pool.idle == 1
+    if not cuts and not cut_frames:
+        assert len(quick.taken) == len(pieces) - 1  # all but the first one
+    line.close()
+
+
+def test_nothing_is_offered_that_is_no_chunk_of_a_plain_body() -> None:
+    """A body with a length, a compressed one, one whose events end in CRLF (by the receiver's leave), and after an end or
+    a break."""
+    plain = b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n"
+    frame = b"data: x\n\n"
+    stored = b"\x00\x09\x00\xf6\xff" + frame  # a block of deflate that is not compressed
+    for head, first in (
+        (plain, frame),
+        (HEAD + b"content-encoding: gzip\r\n\r\n", chunks(gzip.compress(b"")[:10] + stored)),
+        (HEAD + b"\r\n", b"6\r\ndata: "),
+    ):
+        quick, lines = Quick(), list[Line]()
+        lines.append(Line(Ear(lambda _, quick=quick, lines=lines: lines[0].call.hasten(quick.take))))
+        lines[0].read(head + first)
+        lines[0].read(chunks(stored) if b"gzip" in head else frame)
+        assert lines[0].call.quick is not None
+        assert not quick.asked
+        lines[0].close()
+    for moment in ("abort", "hasten", "lost", "end"):
+        quick, lines = Quick(), list[Line]()
+        lines.append(Line(Ear(lambda _, quick=quick, lines=lines: lines[0].call.hasten(quick.take))))
+        line = lines[0]
+        line.read(HEAD + b"\r\n" + chunks(frame), chunks(frame))
+        assert quick.taken == [frame]
+        if moment == "abort":
+            line.call.abort()
+        elif moment == "hasten":
+            line.call.hasten(None)
+        elif moment == "lost":
+            line.connection.connection_lost(None)
+        else:
+            line.read(END)
+        assert line.connection.quick is None
+        asked = len(quick.asked)
+        line.connection.data_received(chunks(frame))
+        assert len(quick.asked) == asked
+        line.close()

@@ -6,6 +6,7 @@ Callbacks go straight from `data_received` to the receiver; there is no queue an
 import asyncio
 import logging
 import traceback
+from collections.abc import Callable
 from typing import Protocol, cast
 
 import httptools
@@ -24,6 +25,10 @@ MAX_HEADERS = 64 * 1024
 
 NO_ANSWER = "the model's provider closed the connection without an answer. send the request again"
 BROKEN = "the model's provider sent a malformed answer. send the request again"
+
+
+_EDGE = b"\n\n\r\n"
+"""What a reading ends with that ends with a chunk of whole frames: no head of a chunk holds an empty line."""
 
 
 class HeadTooLongError(Exception):
@@ -50,6 +55,7 @@ class HttpCall:
         "origin",
         "over",
         "paused",
+        "quick",
         "receiver",
         "request",
         "stream",
@@ -66,6 +72,7 @@ class HttpCall:
         self.paused = False
         self.began = False  # a byte of the answer has come
         self.fresh = False  # a connection was opened for it
+        self.quick: Callable[[bytes], bool] | None = None
 
     def abort(self) -> None:
         """Close the connection at once; the receiver hears nothing more."""
@@ -87,6 +94,12 @@ class HttpCall:
         if self.connection is not None:
             self.connection.set_paused(False)
 
+    def hasten(self, quick: Callable[[bytes], bool] | None) -> None:
+        """From the next reading on, where it begins a chunk, offer its bytes as they are."""
+        self.quick = quick
+        if quick is None and self.connection is not None:
+            self.connection.quick = None
+
     def lose(self, error: KenariError) -> None:
         """Tell the receiver that the call failed, once."""
         if not self.over:
@@ -96,7 +109,7 @@ class HttpCall:
     def finish(self) -> None:
         """Nothing more is heard of it."""
         self.over = True
-        self.request = b""
+        self.request, self.quick = b"", None
 
 
 class Connection(asyncio.Protocol):
@@ -120,6 +133,7 @@ class Connection(asyncio.Protocol):
         "_void",
         "idle_since",
         "origin",
+        "quick",
     )
 
     def __init__(self, pool: Pool["Connection"], origin: Origin) -> None:
@@ -139,6 +153,7 @@ class Connection(asyncio.Protocol):
         self._paused = False
         self._sender: Sender | None = None
         self.idle_since = 0.0
+        self.quick: Callable[[bytes], bool] | None = None  # takes whole chunks unread, while the parser is between two
 
     # -- asyncio
 
@@ -149,6 +164,11 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes of an answer."""
+        quick = self.quick
+        if quick is not None:
+            if quick(data):
+                return
+            self.quick = None
         call, parser = self._call, self._parser
         if call is None or parser is None:  # nobody asked: the connection is of no use any more
             self.abort()
@@ -172,11 +192,14 @@ class Connection(asyncio.Protocol):
             self._settle(call)
         elif self._void > MAX_HEADERS:
             self._break(call)
+        elif call.quick is not None and self._inflater is None and data.endswith(_EDGE):
+            self.quick = call.quick
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection has ended: an answer without a length is complete with it, any other is broken off."""
         self._pool.forget(self)
         self._stop_sending()
+        self.quick = None
         self._transport = self._parser = None  # the parser refers to this connection: a cycle
         call, self._call = self._call, None
         if call is None or call.over:
@@ -214,7 +237,7 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close without ceremony; the call that is on it hears nothing."""
-        self._call = None
+        self._call = self.quick = None
         self._stop_sending()
         self.drop()
 
