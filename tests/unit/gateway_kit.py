@@ -159,6 +159,9 @@ class FakeCall:
         self.aborted = True
         self._task.cancel()
 
+    def hasten(self, quick: Callable[[bytes], bool] | None) -> None:
+        """There are no bytes of a connection."""
+
     def pause(self) -> None:
         """Told to stop reading."""
         self.pauses.append(True)

@@ -412,6 +412,13 @@ class Call(Protocol):
         """From now on this one hears of it, piece by piece."""
         ...
 
+    def hasten(self, quick: Callable[[bytes], bool] | None) -> None:
+        """May be asked for while all the body so far was whole events, without a carriage return. `quick` is then offered
+        what comes next as it came, chunk framing included, and says whether that was one whole chunk (in order, nothing
+        more) and is done with; else it is read as ever and `quick` is not asked again before a chunk ends with an event.
+        None: not any more. A call that has no such bytes never asks."""
+        ...
+
     def abort(self) -> None:
         """Close the connection at once; nothing is heard of the call afterwards. May be called at any time."""
         ...

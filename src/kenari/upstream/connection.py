@@ -6,6 +6,7 @@ Callbacks go straight from `data_received` to the receiver; there is no queue an
 import asyncio
 import logging
 import traceback
+from collections.abc import Callable
 from typing import Protocol, cast
 
 import httptools
@@ -30,6 +31,10 @@ NO_ANSWER = "the model's provider closed the connection without an answer. send 
 BROKEN = "the model's provider sent a malformed answer. send the request again"
 
 
+_EDGE = b"\n\n\r\n"
+"""What a reading ends with that ends with a chunk of whole frames: no head of a chunk holds an empty line."""
+
+
 class HeadTooLongError(Exception):
     """The head of an answer is larger than MAX_HEADERS."""
 
@@ -47,7 +52,7 @@ class HttpCall(msgspec.Struct, eq=False):
 
     `request` is emptied as soon as it cannot be needed again, for streams are long and bodies are large; `stream` is the body
     where it is not in it. `began`: a byte of the answer has come. `fresh`: a connection was opened for it. `hearer` is the
-    receiver while it may hear of a whole answer at once.
+    receiver while it may hear of a whole answer at once. `quick` takes whole chunks unread (`hasten`).
     """
 
     opener: Opener
@@ -63,6 +68,7 @@ class HttpCall(msgspec.Struct, eq=False):
     paused: bool = False
     began: bool = False
     fresh: bool = False
+    quick: Callable[[bytes], bool] | None = None
 
     def hear(self, receiver: Receiver) -> None:
         """From now on this one hears of it, piece by piece."""
@@ -88,6 +94,12 @@ class HttpCall(msgspec.Struct, eq=False):
         if self.connection is not None:
             self.connection.set_paused(False)
 
+    def hasten(self, quick: Callable[[bytes], bool] | None) -> None:
+        """From the next reading on, where it begins a chunk, offer its bytes as they are."""
+        self.quick = quick
+        if quick is None and self.connection is not None:
+            self.connection.quick = None
+
     def lose(self, error: KenariError) -> None:
         """Tell the receiver that the call failed, once."""
         if not self.over:
@@ -97,7 +109,7 @@ class HttpCall(msgspec.Struct, eq=False):
     def finish(self) -> None:
         """Nothing more is heard of it."""
         self.over = True
-        self.request, self.hearer = b"", None
+        self.request, self.hearer, self.quick = b"", None, None
 
 
 class Connection(asyncio.Protocol):
@@ -105,6 +117,7 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_bodied",
+        "_body",
         "_call",
         "_complete",
         "_headers",
@@ -112,6 +125,7 @@ class Connection(asyncio.Protocol):
         "_keeps",
         "_known",
         "_known_headers",
+        "_more",
         "_parser",
         "_paused",
         "_pool",
@@ -121,6 +135,7 @@ class Connection(asyncio.Protocol):
         "_void",
         "idle_since",
         "origin",
+        "quick",
     )
 
     def __init__(self, pool: Pool["Connection"], origin: Origin) -> None:
@@ -133,6 +148,8 @@ class Connection(asyncio.Protocol):
         self._room = 0  # how much plain text may still come of this reading
         self._void = 0  # bytes since the last ones of a body
         self._bodied = False
+        self._body = b""  # of the reading that is being parsed, and what follows it there
+        self._more: list[bytes] = []
         self._complete = False
         self._keeps = False  # it can carry another call after this answer
         self._paused = False
@@ -140,6 +157,7 @@ class Connection(asyncio.Protocol):
         self._known: KnownHead | None = None  # of the last answer that was whole in one reading
         self._known_headers: dict[bytes, bytes] = {}
         self.idle_since = 0.0
+        self.quick: Callable[[bytes], bool] | None = None  # takes whole chunks unread, while the parser is between two
 
     # -- asyncio
 
@@ -150,6 +168,11 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes of an answer."""
+        quick = self.quick
+        if quick is not None:
+            if quick(data):
+                return
+            self.quick = None
         call, parser = self._call, self._parser
         if call is None or parser is None:  # nobody asked: the connection is of no use any more
             self.abort()
@@ -159,6 +182,19 @@ class Connection(asyncio.Protocol):
             return
         if not call.began:  # the first bytes of the answer are there: the request will not be sent again
             call.began, call.request = True, b""
+        if not self._is_parsed(call, parser, data):
+            return
+        if self._complete:
+            if hearer is not None:
+                self._learn(data)
+            self._settle(call)
+        elif self._void > MAX_HEADERS:
+            self._break(call)
+        elif call.quick is not None and self._inflater is None and data.endswith(_EDGE):
+            self.quick = call.quick
+
+    def _is_parsed(self, call: HttpCall, parser: httptools.HttpResponseParser, data: bytes) -> bool:
+        """Parse, and hand over what came of the body. False when that was the end of the call."""
         self._void += len(data)
         self._room = MAX_GROWTH
         try:
@@ -166,15 +202,13 @@ class Connection(asyncio.Protocol):
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._keeps = False
             if not self._complete:
-                self._note_fault(error)
+                self._deliver(call)
+                self._note_fault(error.__context__)
                 self._break(call)
-                return
-        if self._complete:
-            if hearer is not None:
-                self._learn(data)
-            self._settle(call)
-        elif self._void > MAX_HEADERS:
-            self._break(call)
+                return False
+        if self._body:
+            self._deliver(call)
+        return True
 
     def _is_heard_at_once(self, call: HttpCall, hearer: Hearer, data: bytes) -> bool:
         """Hear of an answer that is whole and begins with the head of the last one. False when it has to be parsed."""
@@ -205,6 +239,7 @@ class Connection(asyncio.Protocol):
         """The connection has ended: an answer without a length is complete with it, any other is broken off."""
         self._pool.forget(self)
         self._stop_sending()
+        self.quick = None
         self._transport = self._parser = None  # the parser refers to this connection: a cycle
         call, self._call = self._call, None
         if call is None or call.over:
@@ -244,7 +279,7 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close without ceremony; the call that is on it hears nothing."""
-        self._call = None
+        self._call = self.quick = None
         self._stop_sending()
         self.drop()
 
@@ -309,7 +344,7 @@ class Connection(asyncio.Protocol):
             call.receiver.on_head(status, headers)
 
     def on_body(self, data: bytes) -> None:
-        """Bytes of the body, transfer coding removed."""
+        """Bytes of the body, transfer coding removed. Those of one reading are handed over together."""
         self._void = 0
         call = self._call
         if call is None or call.over:
@@ -317,8 +352,10 @@ class Connection(asyncio.Protocol):
         if self._inflater is not None:
             data = self._inflater.feed(data, self._room)
             self._room -= len(data)
-        if data:
-            call.receiver.on_body(data)
+        if not self._body:  # nearly always: one chunk in a reading
+            self._body = data
+        else:
+            self._more.append(data)
 
     def on_message_complete(self) -> None:
         """The answer is whole."""
@@ -327,6 +364,21 @@ class Connection(asyncio.Protocol):
         self._complete = True
         self._call = None
         self._keeps = self._parser is not None and self._parser.should_keep_alive()
+
+    def _deliver(self, call: HttpCall) -> None:
+        """Hand over what one reading brought, at once: the receiver makes one write of it."""
+        data, self._body = self._body, b""
+        if self._more:
+            data += b"".join(self._more)
+            self._more = []
+        if data and not call.over:
+            try:
+                call.receiver.on_body(data)
+            except Exception as error:  # noqa: BLE001 - a fault of ours must not pass for a loss of the connection
+                self._keeps = self._complete = False
+                self._note_fault(error)
+                self._call = call
+                self._break(call)
 
     def _settle(self, call: HttpCall) -> None:
         """The answer is complete and all bytes that came with it are read: keep the connection or end it."""
@@ -374,9 +426,8 @@ class Connection(asyncio.Protocol):
             call.connection = None
             call.lose(KenariError("upstream_error", BROKEN, elsewhere=True))
 
-    def _note_fault(self, error: Exception) -> None:
+    def _note_fault(self, cause: BaseException | None) -> None:
         """A fault of our own inside a callback must not pass for a provider's: log where it arose."""
-        cause = error.__context__
         if cause is not None and not isinstance(cause, (CodingError, TooLargeError, HeadTooLongError)):
             last = traceback.extract_tb(cause.__traceback__)[-1]
             _log.error("%s while reading an answer, at %s:%s", type(cause).__name__, last.name, last.lineno)

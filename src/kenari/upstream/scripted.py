@@ -55,6 +55,9 @@ class _ScriptedCall:
         self._over = True
         self._cancel()
 
+    def hasten(self, quick: Callable[[bytes], bool] | None) -> None:
+        """There are no bytes of a connection."""
+
     def pause(self) -> None:
         """Hold the next step back."""
         if not self._paused and not self._over:
