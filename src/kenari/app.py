@@ -17,7 +17,7 @@ import msgspec
 from kenari.catalog.models import NOTHING, Catalog, Model, TargetRef
 from kenari.config import Config, ConfigError, ServerSettings
 from kenari.core.ids import Envelopes, derive_key
-from kenari.core.ports import Upstream
+from kenari.core.outbound import Upstream
 from kenari.demo.server import DemoModel, start_demo
 from kenari.demo.welcome import welcome
 from kenari.dialects.responses.dialect import ResponsesDialect

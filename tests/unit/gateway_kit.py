@@ -10,7 +10,8 @@ import msgspec
 from kenari.catalog.models import Catalog, Model, TargetRef
 from kenari.core.errors import KenariError, interrupted
 from kenari.core.ids import Envelopes
-from kenari.core.ports import Call, Hearer, Hold, Incoming, Line, Outgoing, Receiver, Reservation, Stream, Watcher
+from kenari.core.outbound import Call, Hearer, Outgoing, Receiver, Stream
+from kenari.core.ports import Hold, Incoming, Line, Reservation, Watcher
 from kenari.core.profile import Profile
 from kenari.dialects.registry import DIALECTS
 from kenari.doors.public import PublicDoor

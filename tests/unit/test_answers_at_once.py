@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kenari.core.errors import KenariError
-from kenari.core.ports import Hearer
+from kenari.core.outbound import Hearer
 from kenari.upstream.connection import Connection, HttpCall
 from kenari.upstream.origin import origin_of
 from kenari.upstream.pool import Pool

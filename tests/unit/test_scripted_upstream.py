@@ -5,7 +5,7 @@ import json
 from collections.abc import Awaitable, Callable
 
 from kenari.core.errors import KenariError
-from kenari.core.ports import Call, Outgoing
+from kenari.core.outbound import Call, Outgoing
 from kenari.upstream.scripted import ScriptedUpstream
 
 URL = "scripted:/chat/completions"

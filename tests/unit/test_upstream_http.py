@@ -9,7 +9,7 @@ import pytest
 from edge_kit import PATIENCE, run, until
 from upstream_kit import OK, Authority, Ear, Provider, Wire, ask, provider_for
 
-from kenari.core.ports import Outgoing
+from kenari.core.outbound import Outgoing
 from kenari.upstream.connection import HttpCall
 from kenari.upstream.http import HttpUpstream
 from kenari.upstream.origin import origin_of

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kenari.core.errors import KenariError
-from kenari.core.ports import Receiver
+from kenari.core.outbound import Receiver
 from kenari.upstream.connection import Connection, HttpCall
 from kenari.upstream.origin import Origin
 from kenari.upstream.pool import Pool

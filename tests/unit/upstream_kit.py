@@ -11,7 +11,7 @@ import trustme
 from edge_kit import PATIENCE
 
 from kenari.core.errors import KenariError
-from kenari.core.ports import Outgoing
+from kenari.core.outbound import Outgoing
 from kenari.upstream.http import HttpUpstream
 
 KEY = "sk-secret-key"

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from kenari.core.errors import KenariError, interrupted
 from kenari.core.events import Escaped, Event, Failure, Meter
-from kenari.core.ports import Call, Outgoing, Upstream
+from kenari.core.outbound import Call, Outgoing, Upstream
 from kenari.core.request import Request
 from kenari.core.usage import Usage
 from kenari.dialects.base import Decoder, Steady
@@ -140,7 +140,7 @@ class Attempt:
         """The provider has begun to answer: a head that is no error was heard."""
         return self._mode in ("stream", "json")
 
-    # -- the provider speaks (core.ports.Receiver)
+    # -- the provider speaks (core.outbound.Receiver)
 
     def on_head(self, status: int, headers: dict[bytes, bytes]) -> None:
         """Status and headers. A status of 200 does not mean yet that the provider works."""

@@ -7,7 +7,8 @@ from msgspec import Raw
 
 from kenari.catalog.health import Standing
 from kenari.core.errors import KenariError
-from kenari.core.ports import Call, Exchange, Outgoing, Upstream
+from kenari.core.outbound import Call, Outgoing, Upstream
+from kenari.core.ports import Exchange
 from kenari.core.request import Request
 from kenari.dialects.fit import fit
 from kenari.gateway.media import Preparation, has_media

@@ -8,7 +8,8 @@ ask. Everything they do is done by the same parts as for any other (Entry, Run, 
 from collections.abc import Callable
 
 from kenari.core.caller import Caller
-from kenari.core.ports import Call, Reservation
+from kenari.core.outbound import Call
+from kenari.core.ports import Reservation
 from kenari.core.request import Request
 from kenari.gateway.admission import Entry
 from kenari.gateway.attempt import Attempt

@@ -13,7 +13,8 @@ import msgspec
 
 from kenari.core.caller import Caller
 from kenari.core.errors import KenariError
-from kenari.core.ports import Admission, Call, Exchange, Hold, Leg, Line, Outgoing, Receiver, Reservation, Watcher, Way
+from kenari.core.outbound import Call, Outgoing, Receiver, Way
+from kenari.core.ports import Admission, Exchange, Hold, Leg, Line, Reservation, Watcher
 from kenari.core.price import Price
 from kenari.core.request import Request
 from kenari.dialects.base import Dialect, Named, Passed
@@ -158,7 +159,7 @@ class Passing:
 
 
 class Passage(msgspec.Struct, eq=False):
-    """One such request: hears of its provider (core.ports.Hearer) and of its client (core.ports.Watcher). `began` is the loop's
+    """One such request: hears of its provider (core.outbound.Hearer) and of its client (core.ports.Watcher). `began` is the loop's
     time."""
 
     waiting: "set[Passage]"

@@ -9,7 +9,8 @@ import msgspec
 from kenari.core.caller import Caller
 from kenari.core.errors import KenariError, interrupted
 from kenari.core.ids import Envelopes, Sealed, SealedPiece, cache_key
-from kenari.core.ports import Call, Exchange, Leg, Line, Outgoing
+from kenari.core.outbound import Call, Outgoing
+from kenari.core.ports import Exchange, Leg, Line
 from kenari.core.request import Notice, Request
 from kenari.core.usage import Usage
 from kenari.dialects.base import Answer, Dialect, Proof

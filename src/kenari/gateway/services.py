@@ -10,8 +10,9 @@ import msgspec
 from kenari.catalog.models import Catalog, Model
 from kenari.core.caller import Caller
 from kenari.core.ids import Envelopes
+from kenari.core.outbound import Upstream
 from kenari.core.own_keys import NoOwnKeys, OwnKeys
-from kenari.core.ports import Books, Counter, Keys, Leg, Limits, Upstream
+from kenari.core.ports import Books, Counter, Keys, Leg, Limits
 from kenari.core.price import Price
 from kenari.dialects.base import Dialect
 from kenari.gateway.media import Media

@@ -13,7 +13,7 @@ import httptools
 import msgspec
 
 from kenari.core.errors import KenariError, interrupted
-from kenari.core.ports import Hearer, Receiver, Stream
+from kenari.core.outbound import Hearer, Receiver, Stream
 from kenari.upstream.origin import Origin
 from kenari.upstream.pool import Pool
 from kenari.upstream.sending import Sender
@@ -48,7 +48,7 @@ class Opener(Protocol):
 
 
 class HttpCall(msgspec.Struct, eq=False):
-    """One call under way (core.ports.Call): it may wait for a connection, be on one, or be over.
+    """One call under way (core.outbound.Call): it may wait for a connection, be on one, or be over.
 
     `request` is emptied as soon as it cannot be needed again, for streams are long and bodies are large; `stream` is the body
     where it is not in it. `began`: a byte of the answer has come. `fresh`: a connection was opened for it. `hearer` is the

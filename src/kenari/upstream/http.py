@@ -9,7 +9,7 @@ import socket
 import ssl
 
 from kenari.core.errors import KenariError
-from kenari.core.ports import Hearer, Outgoing, Receiver, Stream
+from kenari.core.outbound import Hearer, Outgoing, Receiver, Stream
 from kenari.upstream.connection import NO_ANSWER, Connection, HttpCall
 from kenari.upstream.origin import Origin, origin_of, request_line
 from kenari.upstream.pool import Pool
@@ -37,7 +37,7 @@ _REASONS: tuple[tuple[type[Exception], str], ...] = (
 
 
 class HttpUpstream:
-    """The outbound end for http and https (core.ports.Upstream)."""
+    """The outbound end for http and https (core.outbound.Upstream)."""
 
     def __init__(self, idle_seconds: float = 60.0, max_idle: int = 256) -> None:
         self._loop = asyncio.get_running_loop()
@@ -159,7 +159,7 @@ class HttpUpstream:
 
 
 class HttpWay:
-    """Calls of one address with one head (core.ports.Way)."""
+    """Calls of one address with one head (core.outbound.Way)."""
 
     __slots__ = ("_head", "_opener", "_pool", "_timeout", "origin")
 

@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable
 
 from kenari.core.errors import interrupted
-from kenari.core.ports import Call, Outgoing, Receiver
+from kenari.core.outbound import Call, Outgoing, Receiver
 from kenari.upstream.script import Script, perform, refusal
 
 
 class ScriptedUpstream:
-    """An Upstream (core.ports) that opens no socket. `clock` gives Unix seconds."""
+    """An Upstream (core.outbound) that opens no socket. `clock` gives Unix seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 
 from kenari.core.errors import KenariError
-from kenari.core.ports import Stream
+from kenari.core.outbound import Stream
 
 _log = logging.getLogger("kenari.upstream")
 

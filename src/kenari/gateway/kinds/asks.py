@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from kenari.catalog.models import Kind
 from kenari.core.errors import bad_request
-from kenari.core.ports import Stream
+from kenari.core.outbound import Stream
 from kenari.core.usage import estimate_tokens
 from kenari.wire import jsonx
 

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Callable
 
 from kenari.core.errors import KenariError, bad_request
-from kenari.core.ports import Exchange, Stream
+from kenari.core.outbound import Stream
+from kenari.core.ports import Exchange
 from kenari.gateway.kinds.asks import Ask, wave_seconds
 from kenari.gateway.kinds.spool import Spool
 from kenari.wire.multipart import KEPT, BadForm, FormScanner, Part, boundary_of, content_type_of
@@ -195,7 +196,7 @@ class Form:
 
 
 class _Renamed:
-    """The form with another model's name (core.ports.Stream); every other byte as it came."""
+    """The form with another model's name (core.outbound.Stream); every other byte as it came."""
 
     def __init__(self, form: Form, size: int, part: Part, name: bytes) -> None:
         assert part.end is not None

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from kenari.core.errors import KenariError, interrupted
-from kenari.core.ports import Call, Exchange, Outgoing, Upstream
+from kenari.core.outbound import Call, Outgoing, Upstream
+from kenari.core.ports import Exchange
 from kenari.dialects.failures import failure_in_body, failure_of_status, no_answer, retry_after
 from kenari.gateway.kinds.asks import Ask
 from kenari.gateway.kinds.form import Form
@@ -67,7 +68,7 @@ class Relay:
         """Seconds for which the provider wants to be left alone."""
         return retry_after(self._headers, time.time()) if self.status not in (0, 200) else None
 
-    # -- the provider speaks (core.ports.Receiver)
+    # -- the provider speaks (core.outbound.Receiver)
 
     def on_head(self, status: int, headers: dict[bytes, bytes]) -> None:
         """Status and headers."""

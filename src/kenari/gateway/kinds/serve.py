@@ -6,7 +6,8 @@ import msgspec
 
 from kenari.core.caller import Caller
 from kenari.core.errors import KenariError
-from kenari.core.ports import Exchange, Leg, Line, Outgoing, Reservation
+from kenari.core.outbound import Outgoing
+from kenari.core.ports import Exchange, Leg, Line, Reservation
 from kenari.core.usage import Usage
 from kenari.dialects.base import Dialect
 from kenari.gateway.admission import Entry, allowed_price, digest_of, known_caller, line_of
