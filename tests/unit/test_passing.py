@@ -89,13 +89,14 @@ def served(
     rig: kit.Rig | None = None,
 ) -> tuple[tuple[Any, ...], int]:
     """What the client and the books hear of the second request to a model, and how many passed."""
-    rig = rig or kit.Rig([ANSWER, script])
+    streams = b'"stream": true' in body
+    rig = rig or kit.Rig([kit.GOOD if streams else ANSWER, script])
     rig.services |= {"pricing": Pricing(price_of, charge)}
 
     async def run() -> tuple[tuple[Any, ...], int]:
         door = rig.build()
         know: Any = door._gateway._passing  # pyright: ignore[reportPrivateUsage]
-        await asked(door, json.dumps(BODY).encode(), None)
+        await asked(door, json.dumps(BODY | {"stream": streams}).encode(), None)
         if not passes:
             know._patterns.clear()
         ways = [pattern.way for pattern in know._patterns.values()]
@@ -140,6 +141,9 @@ BODIES: st.SearchStrategy[Any] = st.sampled_from(
         {"max_tokens": 5},
         {"prompt_cache_key": "conversation"},
         {"stream": True},
+        {"stream": True, "stream_options": {"include_usage": True}},
+        {"stream": True, "stream_options": 3},
+        {"stream": True, "temperature": 0},
     ]
 )
 HEADERS: st.SearchStrategy[Any] = st.sampled_from(
@@ -160,6 +164,10 @@ HEADERS: st.SearchStrategy[Any] = st.sampled_from(
 @example(CALLS, {}, {}, None)
 @example(TYPED, {}, {}, None)
 @example(LATE, {}, {}, None)
+@example(kit.GOOD, {"stream": True}, {}, None)
+@example(kit.GOOD, {"stream": True, "stream_options": {"include_usage": True}}, {}, None)
+@example(kit.error(500), {"stream": True}, {}, None)
+@example(kit.Script([(0.05, kit.GOOD.steps[1][1]), (1, None)]), {"stream": True}, {}, leave)
 @example(LATE, {}, {}, leave)
 @example(LATE, {}, {}, pause)
 @example(kit.error(429, retry_after="7"), {}, {}, None)
@@ -186,7 +194,8 @@ def test_which_pass() -> None:
     assert passed(ANSWER)
     assert passed(ANSWER, {"stream": False})
     assert passed(kit.error(500))  # it was sent before that was known
-    assert not passed(kit.GOOD, {"stream": True})
+    assert passed(kit.GOOD, {"stream": True})
+    assert passed(kit.GOOD, {"stream": True, "stream_options": {"include_usage": True}})
     assert not passed(ANSWER, {"temperature": 1})
     assert not passed(ANSWER, x_session_id="s")
     assert not passed(ANSWER, idempotency_key="once")

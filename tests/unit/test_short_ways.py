@@ -107,26 +107,26 @@ def apart(body: bytes) -> list[tuple[str, list[bytes]]]:
 @example({"model": "m", "messages": [{"role": "user", "content": "x"}], "stream": False}, True)
 @example({"model": "m", "messages": [{"role": "user", "content": "\ud800"}]}, True)
 def test_a_glance_sees_what_reading_finds(body: dict[str, Any], ascii_only: bool) -> None:
-    """F2, L10: what is taken at a glance is a request of texts that no stream is wanted for, and its messages as they came."""
+    """F2, L10: what is taken at a glance is a request of texts, and its messages as they came."""
     raw = dumped(body, ascii_only)
     seen = CHAT.glance(raw)
     if seen is None:
         return
     request = decode_request(raw)
     assert request.plain
-    assert not request.stream
-    assert [name for name in request.fields if name != "stream"] == ["model", "messages"]
-    assert (seen.model, seen.messages) == (request.model, bytes(request.fields["messages"]))
+    assert [name for name in request.fields if not name.startswith("stream")] == ["model", "messages"]
+    messages = bytes(request.fields["messages"])
+    assert (seen.model, seen.stream, seen.messages) == (request.model, request.stream, messages)
 
 
 def test_a_glance_is_enough_for_most() -> None:
     """The short way is taken."""
     body = b'{"model":"m","messages":[{"role":"system","content":"a"},{"role":"user","content":"caf\xc3\xa9 \\n"}]%b}'
-    for more in (b"", b',"stream":false'):
+    for more in (b"", b',"stream":false', b',"stream":true', b',"stream":true,"stream_options":{}'):
         seen = CHAT.glance(body % more)
         assert seen is not None
-        assert seen.model == "m"
-    for more in (b',"stream":true', b',"stream":null', b',"temperature":0', b',"model":"\\ud800"', b',"\xff":1'):
+        assert (seen.model, seen.stream) == ("m", b"true" in more)
+    for more in (b',"stream":null', b',"temperature":0', b',"model":"\\ud800"', b',"\xff":1'):
         assert CHAT.glance(body % more) is None
     assert CHAT.glance(b'{"messages":[{"role":"user","content":"x"}],"model":"m"}') is None
     assert CHAT.glance(b'{"model":"m","messages":[]}') is None

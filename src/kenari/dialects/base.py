@@ -65,10 +65,11 @@ class Named(msgspec.Struct, frozen=True, gc=False):
 
 
 class Glance(msgspec.Struct, frozen=True, gc=False):
-    """What a request says that is nothing but texts and a wish for one JSON object: the model that it names, and the raw
-    JSON of its messages, which goes to a provider of the same format as it is."""
+    """What a request says that is nothing but texts: the model that it names, whether it wants a stream, and the raw JSON of
+    its messages, which goes to a provider of the same format as it is."""
 
     model: str
+    stream: bool
     messages: bytes
 
 

@@ -2,8 +2,8 @@
 
 Most requests of programs are of this kind, and what is done for them is the same each time: so it is found out once for each
 name of a model (`Pattern`), and a request goes to its provider, and the answer to the client, in one step each. Nothing
-is decided here: as soon as anything is out of the ordinary (the client goes, the provider takes its time, the answer is no
-plain text) the request becomes one that is served by callback (`Direct`), as if it had always been one
+is decided here: as soon as anything is out of the ordinary (the client goes, the provider takes its time, the answer is a
+stream, or no plain text) the request becomes one that is served by callback (`Direct`), as if it had always been one
 (tests/unit/test_passing.py).
 """
 
@@ -64,7 +64,7 @@ class Passing:
     def __init__(self, services: Services, dialect: Dialect) -> None:
         self._services, self._dialect = services, dialect
         self._catalog = services.catalog
-        self._patterns: dict[str, Pattern] = {}
+        self._patterns: dict[tuple[str, bool], Pattern] = {}
         self._open: set[Passage] = set()
         self._ticks = False
 
@@ -73,7 +73,7 @@ class Passing:
         was done."""
         services = self._services
         glance = self._dialect.glance(exchange.body) if dialect is self._dialect and self._patterns else None
-        pattern = None if glance is None else self._patterns.get(glance.model)
+        pattern = None if glance is None else self._patterns.get((glance.model, glance.stream))
         if glance is None or pattern is None or not _NAMING.isdisjoint(exchange.headers):
             return False
         if services.catalog is not self._catalog or not services.routing.is_well(pattern.mark):
@@ -88,28 +88,37 @@ class Passing:
         if hold is None:
             return False
         passage = Passage(self._open, services, pattern, exchange, caller, hold, services.clock())
-        exchange.watcher = passage
-        self._open.add(passage)
-        if not self._ticks:
-            self._ticks = True
-            services.ticker.add(self)
+        body = pattern.before + glance.messages + pattern.after
         try:
-            passage.call = pattern.way.send(pattern.before + glance.messages + pattern.after, passage, passage)
+            if glance.stream:  # it is read as others are; but what is needed for that is made while the provider thinks
+                passage.call = pattern.way.send(body, passage)
+                passage.become()
+            else:
+                self._wait_for(passage)
+                passage.call = pattern.way.send(body, passage, passage)
         except Exception as fault:  # noqa: BLE001 - ours: the client is told and the line is written
             passage.fail(fault)
         return True
+
+    def _wait_for(self, passage: "Passage") -> None:
+        passage.exchange.watcher = passage
+        self._open.add(passage)
+        if not self._ticks:
+            self._ticks = True
+            self._services.ticker.add(self)
 
     def learn(self, request: Request, plan: Plan, caller: Caller) -> None:
         """A request was taken up that is served by callback: how requests like this one pass, if they can."""
         services = self._services
         if services.catalog is not self._catalog:
             self._catalog, self._patterns = services.catalog, {}
-        if request.model in self._patterns or len(self._patterns) >= MAX_PATTERNS:
+        kind = (request.model, request.stream)
+        if kind in self._patterns or len(self._patterns) >= MAX_PATTERNS:
             return
-        if request.plain and not request.stream and request.origin == self._dialect.name and not services.dialects:
+        if request.plain and request.origin == self._dialect.name and not services.dialects:
             pattern = self._pattern(request, plan, caller)
             if pattern is not None:
-                self._patterns[request.model] = pattern
+                self._patterns[kind] = pattern
 
     def _pattern(self, request: Request, plan: Plan, caller: Caller) -> Pattern | None:
         services, candidate = self._services, plan.candidates[0]
@@ -236,7 +245,7 @@ class Passage(msgspec.Struct, eq=False):
         entry = self._entry()
         try:
             request = entry.dialect.decode_request(self.exchange.body)
-            entry.line.model, entry.line.notices = request.model, request.notices
+            entry.line.stream, entry.line.notices = request.stream, request.notices
             wanted = Wanted(request, self.pattern.plan, self.caller)
             run = Run(self.services, self.exchange, entry.dialect, wanted, entry.line, self.began)
             receiver = Direct(self.services, entry, run, wanted).adopt(call, self.began)
@@ -257,7 +266,8 @@ class Passage(msgspec.Struct, eq=False):
         """Its place in the books, as far as it has come."""
         exchange, dialect = self.exchange, self.pattern.candidate.dialect
         line = line_of(exchange, dialect.name)
-        line.account, line.key, line.price = self.caller.account, self.caller.key, self.pattern.price
+        line.account, line.key, line.model = self.caller.account, self.caller.key, self.pattern.name
+        line.price = self.pattern.price
         entry = Entry(self.services, exchange, dialect, line, self.began)
         entry.hold, entry.admission = self.hold, Admission(exchange.id, self.caller)
         return entry

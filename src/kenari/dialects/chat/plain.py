@@ -70,7 +70,8 @@ class Said(msgspec.Struct, frozen=True, gc=False):
 class _Asked(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     model: str
     messages: Raw
-    stream: Literal[False] = False
+    stream: bool = False
+    stream_options: Raw = Raw()
 
 
 class _Text(msgspec.Struct, forbid_unknown_fields=True, gc=False):
@@ -107,7 +108,7 @@ def plain_request(body: bytes, fields: dict[str, Raw]) -> Request | None:
 
 
 def glance(body: bytes) -> Glance | None:
-    """What a request says for which `plain_request` gives one, and which begins with the model's name and wants no stream."""
+    """What a request says for which `plain_request` gives one, and which begins with the model's name."""
     if not body.startswith(_FIRST):
         return None
     try:
@@ -117,7 +118,7 @@ def glance(body: bytes) -> Glance | None:
             body.decode()
     except (ValueError, RecursionError):  # another shape, no JSON, no UTF-8
         return None
-    return Glance(asked.model, bytes(asked.messages)) if texts and asked.model else None
+    return Glance(asked.model, asked.stream, bytes(asked.messages)) if texts and asked.model else None
 
 
 def plain_answer(body: bytes) -> Said | None:
