@@ -151,6 +151,9 @@ class FakeCall:
                 return
             self._receiver.on_body(what)
 
+    async def _lose(self, error: KenariError) -> None:
+        self._receiver.on_lost(error)
+
     def hear(self, receiver: Receiver) -> None:
         """Somebody else hears of it from now on."""
         self._receiver, self._hearer = receiver, None
@@ -193,9 +196,10 @@ class FakeUpstream:
             script = Script(status=0, steps=())
             call = FakeCall.__new__(FakeCall)
             call.aborted, call.pauses, call.streamed = False, [], b""
+            call.hear(receiver)
             error = KenariError("upstream_unavailable", "cannot be reached", retry_after=1, elsewhere=True)
             loop = asyncio.get_running_loop()
-            call._task = loop.create_task(_lose(receiver, error))  # pyright: ignore[reportPrivateUsage]
+            call._task = loop.create_task(call._lose(error))  # pyright: ignore[reportPrivateUsage]
         else:
             call = FakeCall(script, receiver, request.stream, hearer)
         self.calls.append(call)
@@ -218,10 +222,6 @@ class FakeWay:
         """Begin one."""
         self.sent += 1
         return self._upstream.start(msgspec.structs.replace(self._request, body=body), receiver, hearer)
-
-
-async def _lose(receiver: Receiver, error: KenariError) -> None:
-    receiver.on_lost(error)
 
 
 class FakeBooks:
