@@ -232,6 +232,9 @@ class FakeBooks:
         self.open = 0
         self.at_once = True
         """Whether a hold takes no wait."""
+        self.grants_least = False
+        """Whether no more is set aside than has to be."""
+        self.notes: list[int] = []
 
     async def reserve(self, reservation: Reservation) -> Hold:
         """Count a hold."""
@@ -243,14 +246,16 @@ class FakeBooks:
 
     def _hold(self, reservation: Reservation) -> Hold:
         self.open += 1
-        return Hold(reservation.id, reservation.caller, reservation.amount)
+        granted = reservation.least if self.grants_least else reservation.amount
+        return Hold(reservation.id, reservation.caller, granted)
 
     async def extend(self, hold: Hold, amount: int, least: int) -> Hold:
         """As much as is wanted."""
         return Hold(hold.id, hold.caller, hold.amount + amount)
 
     def note(self, hold: Hold, charge: int) -> None:
-        """Not needed."""
+        """Keep it."""
+        self.notes.append(charge)
 
     def settle(self, hold: Hold | None, line: Line) -> None:
         """Keep the line."""

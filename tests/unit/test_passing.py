@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 from test_direct import SCRIPTS, undated, untimed
 
 from kenari.catalog.models import Model
-from kenari.core.caller import Caller
+from kenari.core.caller import Caller, Rates
 from kenari.core.errors import KenariError
 from kenari.core.ports import Leg
 from kenari.core.price import Price
 from kenari.doors.public import PublicDoor
 from kenari.gateway import passing
 from kenari.gateway.services import Pricing
-from kenari.keys.bootstrap import OPERATOR, BootstrapKeys
+from kenari.gateway.tab import Tab
+from kenari.keys.bootstrap import BootstrapKeys
 
 ANSWER = kit.plain(kit.COMPLETION)
 CUT = kit.plain(
@@ -34,8 +35,11 @@ CALLS = kit.plain({"choices": [{"message": {"content": None, "tool_calls": [CALL
 TYPED = kit.Script(ANSWER.steps, 200, {b"content-type": b"text/plain"})
 LATE = kit.Script(ANSWER.steps, 200, ANSWER.headers, head_after=0.06)
 BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
-PRICE = Price(version="p", input=1, output=2, cache_read=1, cache_write=1, cache_write_1h=1)
+PRICE = Price(version="p", input=1000, output=2000, cache_read=1, cache_write=1, cache_write_1h=1)
 Act = Callable[[Any], None]
+
+
+PAYING = Caller(account="acc", key="key", rates=Rates(rpm=100, tpm=10_000_000, concurrent=5))
 
 
 def price_of(model: Model) -> Price:
@@ -80,18 +84,28 @@ async def asked(
     return exchange
 
 
+KINDS = ("free", "booked", "paying", "poor")
+"""Who asks: a caller without limits, the same where the books keep everybody waiting, one that pays, one with little left."""
+
+
 def served(
     script: kit.Script | KenariError,
     passes: bool,
     body: bytes,
     act: Act | None = None,
     headers: dict[bytes, bytes] | None = None,
+    *,
     rig: kit.Rig | None = None,
+    kind: str = "free",
 ) -> tuple[tuple[Any, ...], int]:
     """What the client and the books hear of the second request to a model, and how many passed."""
     streams = b'"stream": true' in body
     rig = rig or kit.Rig([kit.GOOD if streams else ANSWER, script])
     rig.services |= {"pricing": Pricing(price_of, charge)}
+    if kind != "free":
+        rig.books.at_once, rig.books.grants_least = False, kind == "poor"
+    if kind in ("paying", "poor"):
+        rig.keys = BootstrapKeys({kit.KEY: PAYING})
 
     async def run() -> tuple[tuple[Any, ...], int]:
         door = rig.build()
@@ -100,12 +114,16 @@ def served(
         if not passes:
             know._patterns.clear()
         ways = [pattern.way for pattern in know._patterns.values()]
+        before = sum(way.sent for way in ways)
         got = await asked(door, body, headers, act)
         await asyncio.sleep(0.005)
         line = rig.books.lines[1]
         assert rig.books.open == 0
         assert not know._open
         assert len(rig.books.lines) == 2
+        services: Any = door._gateway._services  # pyright: ignore[reportPrivateUsage]
+        assert services.limits.in_flight == 0
+        assert not [one for one in services.ticker._items if isinstance(one, Tab)]
         health = door._gateway._services.routing.report()  # pyright: ignore[reportPrivateUsage]
         fared = [
             (one.failures, one.excluded_until > 0, one.refused_until > 0, len(one.samples)) for one in health.values()
@@ -124,7 +142,8 @@ def served(
             [request.headers for request in rig.upstream.requests],
             [call.aborted for call in rig.upstream.calls],
             fared,
-        ), sum(way.sent for way in ways)
+            rig.books.notes,
+        ), sum(way.sent for way in ways) - before
 
     return asyncio.run(run())
 
@@ -156,37 +175,48 @@ HEADERS: st.SearchStrategy[Any] = st.sampled_from(
     more=BODIES,
     headers=HEADERS,
     act=st.sampled_from([None, None, leave, pause]),
+    kind=st.sampled_from(KINDS),
 )
-@settings(max_examples=80, deadline=None)
-@example(ANSWER, {}, {}, None)
-@example(CUT, {"stream": False}, {}, None)
-@example(UNCOUNTED, {}, {}, None)
-@example(CALLS, {}, {}, None)
-@example(TYPED, {}, {}, None)
-@example(LATE, {}, {}, None)
-@example(kit.GOOD, {"stream": True}, {}, None)
-@example(kit.GOOD, {"stream": True, "stream_options": {"include_usage": True}}, {}, None)
-@example(kit.error(500), {"stream": True}, {}, None)
-@example(kit.Script([(0.05, kit.GOOD.steps[1][1]), (1, None)]), {"stream": True}, {}, leave)
-@example(LATE, {}, {}, leave)
-@example(LATE, {}, {}, pause)
-@example(kit.error(429, retry_after="7"), {}, {}, None)
-@example(kit.error(401), {}, {}, None)
-@example(KenariError("upstream_unavailable", "x"), {}, {}, None)
+@settings(max_examples=100, deadline=None)
+@example(ANSWER, {}, {}, None, "free")
+@example(ANSWER, {}, {}, None, "booked")
+@example(ANSWER, {}, {}, None, "paying")
+@example(ANSWER, {}, {}, None, "poor")
+@example(CUT, {"stream": False}, {}, None, "free")
+@example(CUT, {}, {}, None, "paying")
+@example(UNCOUNTED, {}, {}, None, "free")
+@example(UNCOUNTED, {}, {}, None, "paying")
+@example(CALLS, {}, {}, None, "free")
+@example(CALLS, {}, {}, None, "paying")
+@example(TYPED, {}, {}, None, "booked")
+@example(LATE, {}, {}, None, "free")
+@example(kit.GOOD, {"stream": True}, {}, None, "free")
+@example(kit.GOOD, {"stream": True, "stream_options": {"include_usage": True}}, {}, None, "free")
+@example(kit.error(500), {"stream": True}, {}, None, "free")
+@example(kit.Script([(0.05, kit.GOOD.steps[1][1]), (1, None)]), {"stream": True}, {}, leave, "free")
+@example(LATE, {}, {}, leave, "free")
+@example(LATE, {}, {}, leave, "booked")
+@example(LATE, {}, {}, leave, "paying")
+@example(LATE, {}, {}, pause, "paying")
+@example(kit.error(429, retry_after="7"), {}, {}, None, "free")
+@example(kit.error(401), {}, {}, None, "free")
+@example(kit.error(500), {}, {}, None, "paying")
+@example(KenariError("upstream_unavailable", "x"), {}, {}, None, "booked")
 def test_what_passes_is_as_any_other(
-    script: kit.Script | KenariError, more: dict[str, Any], headers: dict[bytes, bytes], act: Act | None
+    script: kit.Script | KenariError, more: dict[str, Any], headers: dict[bytes, bytes], act: Act | None, kind: str
 ) -> None:
     """D7, D14, E1, E4, F7, U1, U5: whatever becomes of it, both ends and the books see the same."""
     body = json.dumps(BODY | more).encode()
     lines = {b"authorization": b"Bearer " + kit.KEY.encode()} | headers
-    assert served(script, True, body, act, lines)[0] == served(script, False, body, act, lines)[0]
+    seen = served(script, True, body, act, lines, kind=kind)[0]
+    assert seen == served(script, False, body, act, lines, kind=kind)[0]
 
 
 def passed(script: kit.Script, more: dict[str, Any] | None = None, rig: kit.Rig | None = None, **headers: str) -> bool:
     """Whether a request goes the short way."""
     lines = {b"authorization": b"Bearer " + kit.KEY.encode()}
     lines |= {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
-    return served(script, True, json.dumps(BODY | (more or {})).encode(), None, lines, rig)[1] == 1
+    return served(script, True, json.dumps(BODY | (more or {})).encode(), None, lines, rig=rig)[1] == 1
 
 
 def test_which_pass() -> None:
@@ -204,13 +234,9 @@ def test_which_pass() -> None:
     hasty = kit.Rig([ANSWER, ANSWER])
     hasty.timing["header_timeout"] = 0.5
     assert not passed(ANSWER, rig=hasty)
-    waiting = kit.Rig([ANSWER, ANSWER])
-    waiting.books.at_once = False
-    assert not passed(ANSWER, rig=waiting)
-    limited = Caller(account="acc", key="key")
-    callers = kit.Rig([ANSWER, ANSWER])
-    callers.keys = BootstrapKeys({kit.KEY: OPERATOR, "kn-limited": limited})
-    assert not passed(ANSWER, rig=callers, authorization="Bearer kn-limited")
+    for kind in KINDS:
+        assert served(ANSWER, True, json.dumps(BODY).encode(), kind=kind)[1] == (kind != "poor")
+        assert served(kit.GOOD, True, json.dumps(BODY | {"stream": True}).encode(), kind=kind)[1] == (kind == "free")
 
 
 def test_what_a_model_or_its_provider_needs_is_in_the_pattern() -> None:

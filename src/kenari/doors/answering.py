@@ -21,7 +21,7 @@ class Answering:
     def __init__(self, edge: Owner) -> None:
         self._edge = edge
         self._task: asyncio.Task[None] | None = None
-        self._answer: Coroutine[Any, Any, None] | None = None  # what it runs
+        self._answer: Coroutine[Any, Any, bool | None] | None = None  # what it runs; True: it goes on by callback
 
     def start(self, exchange: HttpExchange) -> None:
         """Answer a whole request."""
@@ -53,13 +53,14 @@ class Answering:
             if self._answer is not None:
                 self._answer.close()
 
-    async def _run(self, exchange: HttpExchange, answer: Coroutine[Any, Any, None] | None) -> None:
+    async def _run(self, exchange: HttpExchange, answer: Coroutine[Any, Any, bool | None] | None) -> None:
         try:
             if answer is None:
                 if b"content-encoding" in exchange.headers and not await self._is_plain(exchange):
                     return
                 answer = self._edge.serve(exchange)
-            await answer
+            if await answer:
+                return
         except Exception as error:  # noqa: BLE001 - whatever it is: the client is told and the next one is served
             self._edge.fault(error)
         except BaseException:

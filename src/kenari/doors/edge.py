@@ -16,7 +16,7 @@ from kenari.doors.exchange import Living
 from kenari.doors.limits import EdgeLimits
 
 Serve: TypeAlias = Callable[[Exchange], Coroutine[Any, Any, None]]
-Begin: TypeAlias = Callable[[Exchange], Coroutine[Any, Any, None] | None]
+Begin: TypeAlias = Callable[[Exchange], Coroutine[Any, Any, bool | None] | None]
 Refuse: TypeAlias = Callable[[Exchange, KenariError], None]
 
 _log = logging.getLogger("kenari.edge")
@@ -34,7 +34,8 @@ class Edge:
         self.serve: Serve = serve
         self.refuse: Refuse = refuse
         self.begin: Begin = serve
-        """As `serve`, but None for a request that needs no task: it is answered by callback."""
+        """As `serve`, but None for a request that needs no task: it is answered by callback. One that needs a task in the
+        beginning only says so by True."""
         self.limits = limits
         self.streamed = streamed
         self.loop = asyncio.get_running_loop()

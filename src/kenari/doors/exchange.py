@@ -64,8 +64,8 @@ class Owner(Host, Protocol):
         """Answer a whole request."""
         ...
 
-    def begin(self, exchange: Exchange, /) -> Coroutine[Any, Any, None] | None:
-        """The same; None for one that needs no task."""
+    def begin(self, exchange: Exchange, /) -> Coroutine[Any, Any, bool | None] | None:
+        """The same; None for one that needs no task. Its result may be True: then it goes on by callback."""
         ...
 
     def refuse(self, exchange: Exchange, error: KenariError, /) -> None:

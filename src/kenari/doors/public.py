@@ -56,7 +56,7 @@ class PublicDoor:
         dialect = self._plainly(exchange)
         return self._route(exchange, exchange.path) if dialect is None else self._gateway.complete(exchange, dialect)
 
-    def begin(self, exchange: Exchange) -> Coroutine[Any, Any, None] | None:
+    def begin(self, exchange: Exchange) -> Coroutine[Any, Any, bool | None] | None:
         """Answer this exchange without a task if that can be done; else the coroutine that answers it."""
         dialect = self._plainly(exchange)
         return self._gateway.begin(exchange, dialect) if dialect is not None else self._route(exchange, exchange.path)

@@ -66,7 +66,8 @@ class Entry:
         """`began` is when the request came, by the loop's time; now by default."""
         self._limits, self._books, self._pricing = services.limits, services.books, services.pricing
         self._clock, self.dialect, self.line = services.clock, dialect, line
-        self._began = services.clock() if began is None else began
+        self.began = services.clock() if began is None else began
+        self._detached = False
         self.exchange = exchange
         self.admission: Admission | None = None
         self.hold: Hold | None = None
@@ -74,8 +75,13 @@ class Entry:
     def __enter__(self) -> Self:
         return self
 
+    def detach(self) -> None:
+        """Somebody else will close it: leaving its context does not."""
+        self._detached = True
+
     def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, trace: object) -> bool:
-        self.close(fault)
+        if not self._detached:
+            self.close(fault)
         return isinstance(fault, Exception)
 
     def close(self, fault: BaseException | None) -> None:
@@ -161,7 +167,7 @@ class Entry:
     def _leave(self) -> None:
         """The request has ended. Its tokens are counted as they were, its hold is settled."""
         line = self.line
-        line.duration_ms = (self._clock() - self._began) * 1000
+        line.duration_ms = (self._clock() - self.began) * 1000
         if line.price is not None:
             line.charge = self._pricing.charge(line.legs, line.price)
         if self.admission is not None and not self.admission.caller.unlimited:

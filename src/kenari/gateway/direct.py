@@ -84,12 +84,16 @@ class Direct:
         opened = self._run.open(candidate, until, Bell(self._finish), began)
         assert not isinstance(opened, Outcome)  # it was sent
         self._try = opened
+        if self._wanted.tab is not None:
+            services.ticker.add(self._wanted.tab)
         self._run.adopt(opened, call)
         return opened.attempt
 
     def _finish(self) -> None:
         run, opened, self._try = self._run, self._try, None
         assert opened is not None
+        if self._wanted.tab is not None:
+            self._services.ticker.remove(self._wanted.tab)
         fault: Exception | None = None
         try:
             self._conclude(run.end(opened))

@@ -14,7 +14,7 @@ import msgspec
 from kenari.core.caller import Caller
 from kenari.core.errors import KenariError
 from kenari.core.outbound import Call, Outgoing, Receiver, Way
-from kenari.core.ports import Admission, Exchange, Hold, Leg, Line, Reservation, Watcher
+from kenari.core.ports import Admission, Ending, Exchange, Hold, Leg, Line, Reservation, Watcher
 from kenari.core.price import Price
 from kenari.core.request import Request
 from kenari.dialects.base import Dialect, Named, Passed
@@ -88,39 +88,55 @@ class Passing:
         if hold is None:
             return False
         passage = Passage(self._open, services, pattern, exchange, caller, hold, services.clock())
-        body = pattern.before + glance.messages + pattern.after
-        try:
-            if glance.stream:  # it is read as others are; but what is needed for that is made while the provider thinks
-                passage.call = pattern.way.send(body, passage)
-                passage.become()
-            else:
-                self._wait_for(passage)
-                passage.call = pattern.way.send(body, passage, passage)
-        except Exception as fault:  # noqa: BLE001 - ours: the client is told and the line is written
-            passage.fail(fault)
+        self._send(passage, glance.messages, glance.stream)
         return True
 
-    def _wait_for(self, passage: "Passage") -> None:
-        passage.exchange.watcher = passage
-        self._open.add(passage)
-        if not self._ticks:
-            self._ticks = True
-            self._services.ticker.add(self)
+    def go_on(self, entry: Entry, request: Request, wanted: Wanted) -> bool:
+        """The same for a request that was let in already, whoever sent it. True: it is answered, and its entry closed, from
+        here."""
+        services, caller, exchange = self._services, wanted.caller, entry.exchange
+        pattern = None if request.stream or not request.plain else self._patterns.get((request.model, False))
+        if pattern is None or pattern.plan is not wanted.plan or request.max_output is not None or entry.hold is None:
+            return False
+        if exchange.gone or not _NAMING.isdisjoint(exchange.headers) or not services.routing.is_well(pattern.mark):
+            return False
+        passage = Passage(self._open, services, pattern, exchange, caller, entry.hold, entry.began, entry, wanted)
+        entry.detach()
+        self._send(passage, bytes(request.fields["messages"]), stream=False)
+        return True
 
-    def learn(self, request: Request, plan: Plan, caller: Caller) -> None:
-        """A request was taken up that is served by callback: how requests like this one pass, if they can."""
+    def _send(self, passage: "Passage", messages: bytes, stream: bool) -> None:
+        pattern = passage.pattern
+        body = pattern.before + messages + pattern.after
+        try:
+            if stream:  # it is read as others are; but what is needed for that is made while the provider thinks
+                passage.call = pattern.way.send(body, passage)
+                passage.become()
+                return
+            passage.exchange.watcher = passage
+            self._open.add(passage)
+            if not self._ticks:
+                self._ticks = True
+                self._services.ticker.add(self)
+            passage.call = pattern.way.send(body, passage, passage)
+        except Exception as fault:  # noqa: BLE001 - ours: the client is told and the line is written
+            passage.fail(fault)
+
+    def learn(self, request: Request, plan: Plan) -> None:
+        """A request was taken up: how requests like this one pass, if they can."""
         services = self._services
         if services.catalog is not self._catalog:
             self._catalog, self._patterns = services.catalog, {}
         kind = (request.model, request.stream)
         if kind in self._patterns or len(self._patterns) >= MAX_PATTERNS:
             return
-        if request.plain and request.origin == self._dialect.name and not services.dialects:
-            pattern = self._pattern(request, plan, caller)
+        alone = len(plan.candidates) == 1
+        if request.plain and alone and request.origin == self._dialect.name and not services.dialects:
+            pattern = self._pattern(request, plan)
             if pattern is not None:
                 self._patterns[kind] = pattern
 
-    def _pattern(self, request: Request, plan: Plan, caller: Caller) -> Pattern | None:
+    def _pattern(self, request: Request, plan: Plan) -> Pattern | None:
         services, candidate = self._services, plan.candidates[0]
         provider, profile = candidate.provider, candidate.provider.profile
         least = min(provider.header_timeout, provider.first_event_timeout, deadline_of(services, plan))
@@ -155,7 +171,7 @@ class Passing:
             after=after,
             price=services.pricing.price(plan.model),
             named=jsonx.encode(request.model),
-            told=target_lines(candidate.id, 1) if services.tells_target(caller) else b"",
+            told=target_lines(candidate.id, 1),
         )
 
     def tick(self, now: float) -> bool:
@@ -169,7 +185,7 @@ class Passing:
 
 class Passage(msgspec.Struct, eq=False):
     """One such request: hears of its provider (core.outbound.Hearer) and of its client (core.ports.Watcher). `began` is the loop's
-    time."""
+    time. `entry` and `wanted` are there where it was let in like others."""
 
     waiting: "set[Passage]"
     services: Services
@@ -178,6 +194,8 @@ class Passage(msgspec.Struct, eq=False):
     caller: Caller
     hold: Hold
     began: float
+    entry: Entry | None = None
+    wanted: Wanted | None = None
     call: Call | None = None
 
     def on_whole(self, headers: dict[bytes, bytes], body: bytes) -> None:
@@ -206,12 +224,25 @@ class Passage(msgspec.Struct, eq=False):
         """Answer; then the request's line, and how its candidate fared."""
         exchange, pattern, services, caller = self.exchange, self.pattern, self.services, self.caller
         id = exchange.id.encode()
-        exchange.extra_headers += pattern.told
+        if services.tells_target(caller):
+            exchange.extra_headers += pattern.told
         exchange.answer(200, _HEAD % (id, id), passed.body)
         candidate, price, seconds = pattern.candidate, pattern.price, services.clock() - self.began
         services.routing.worked(candidate, pattern.mark, seconds)
         ms = seconds * 1000
         legs = [Leg(candidate.id, passed.usage, "ok", ms)]
+        ending: Ending = "length" if passed.stop.reason == "length" else "done"
+        if self.entry is not None:
+            line = self.entry.line
+            line.target, line.provider_format, line.status, line.ending = (
+                candidate.id,
+                candidate.dialect.name,
+                200,
+                ending,
+            )
+            line.usage, line.legs, line.first_content_ms = passed.usage, legs, ms
+            self.entry.close(None)
+            return
         services.books.settle(
             self.hold,
             Line(
@@ -223,7 +254,7 @@ class Passage(msgspec.Struct, eq=False):
                 client_format=candidate.dialect.name,
                 provider_format=candidate.dialect.name,
                 status=200,
-                ending="length" if passed.stop.reason == "length" else "done",
+                ending=ending,
                 usage=passed.usage,
                 legs=legs,
                 first_content_ms=ms,
@@ -242,11 +273,13 @@ class Passage(msgspec.Struct, eq=False):
         if call is None:
             return None
         self.waiting.discard(self)
-        entry = self._entry()
+        entry = self.entry or self._entry()
         try:
-            request = entry.dialect.decode_request(self.exchange.body)
-            entry.line.stream, entry.line.notices = request.stream, request.notices
-            wanted = Wanted(request, self.pattern.plan, self.caller)
+            wanted = self.wanted
+            if wanted is None:
+                request = entry.dialect.decode_request(self.exchange.body)
+                entry.line.stream, entry.line.notices = request.stream, request.notices
+                wanted = Wanted(request, self.pattern.plan, self.caller)
             run = Run(self.services, self.exchange, entry.dialect, wanted, entry.line, self.began)
             receiver = Direct(self.services, entry, run, wanted).adopt(call, self.began)
         except Exception as fault:  # noqa: BLE001 - as above
@@ -260,7 +293,7 @@ class Passage(msgspec.Struct, eq=False):
         """A fault of ours ends it."""
         self.call = None
         self.waiting.discard(self)
-        self._entry().close(fault)
+        (self.entry or self._entry()).close(fault)
 
     def _entry(self) -> Entry:
         """Its place in the books, as far as it has come."""

@@ -59,9 +59,9 @@ class Gateway:
         self.kinds = Kinds(services, self._plans, DIALECTS["chat"])
         self._passing = Passing(services, DIALECTS["chat"])
 
-    def begin(self, exchange: Exchange, dialect: Dialect) -> Coroutine[Any, Any, None] | None:
+    def begin(self, exchange: Exchange, dialect: Dialect) -> Coroutine[Any, Any, bool] | None:
         """Answer one request of a chat endpoint, by callback if nothing but its provider has to be waited for; else the
-        coroutine that answers it. Never raises."""
+        coroutine that answers it, or says that it goes on by callback. Never raises."""
         services = self._services
         if self._passing.begin(exchange, dialect):
             return None
@@ -76,11 +76,12 @@ class Gateway:
             caller, plan = asked.caller, asked.plan
             direct = is_direct(services, caller, plan, asked.request)
             if not direct or not entry.admit(reservation_of(line.id, caller, plan)):
-                return self._complete(entry, asked, dialect, line)
+                self._passing.learn(asked.request, plan)
+                return self._complete(entry, asked, dialect, line, detaches=True)
             line.price = asked.price
             wanted = Wanted(asked.request, plan, caller, None, session_of(asked.request, exchange.headers))
             run = Run(services, exchange, dialect, wanted, line)
-            self._passing.learn(asked.request, plan, caller)
+            self._passing.learn(asked.request, plan)
             ended = Direct(services, entry, run, wanted).begin()
         except Exception as fault:  # noqa: BLE001 - whatever it is, the client is told and the line is written
             if run is not None:
@@ -97,8 +98,11 @@ class Gateway:
         dialect = self._services.dialects.get(dialect.name, dialect)
         await self._complete(Entry(self._services, exchange, dialect, line), None, dialect, line)
 
-    async def _complete(self, entry: Entry, asked: Asked | None, dialect: Dialect, line: Line) -> None:
-        """The same by waiting. `asked` is given where it is known already."""
+    async def _complete(
+        self, entry: Entry, asked: Asked | None, dialect: Dialect, line: Line, detaches: bool = False
+    ) -> bool:
+        """The same by waiting. `asked` is given where it is known already. True: it goes on by callback, as it may if it
+        `detaches`."""
         exchange = entry.exchange
         claim: Claim | None = None
         try:
@@ -110,7 +114,7 @@ class Gateway:
                 if claim is not None:
                     if claim.late:
                         await claim.attach(exchange, line)
-                        return
+                        return False
                     exchange = entry.exchange = cast("Exchange", claim.shared)
                 try:
                     tab = await self._enter(entry, asked, line, Sent(digest, claim.repeat if claim else None))
@@ -119,13 +123,20 @@ class Gateway:
                         raise
                     if not await self._services.repeats.elsewhere(claim, asked.caller.account, line, error):
                         raise
-                    return
+                    return False
+                if detaches and claim is None and self._goes_on(entry, asked, tab):
+                    return True
                 await self._answer(exchange, dialect, asked, tab, line)
                 if claim is not None:
                     self._services.repeats.keep(claim, asked.caller.account)
         finally:
             if claim is not None:
                 claim.end(line)
+        return False
+
+    def _goes_on(self, entry: Entry, asked: Asked, tab: Tab | None) -> bool:
+        """Whether a request that was let in goes on by callback from here."""
+        return self._passing.go_on(entry, asked.request, Wanted(asked.request, asked.plan, asked.caller, tab))
 
     def _asked(self, exchange: Exchange, dialect: Dialect, line: Line) -> Asked:
         """Who asks for what, and whether they may: all that is refused before anything is counted or held (S175)."""

@@ -1,7 +1,8 @@
 """A thread that works through jobs with a database connection of its own, so that no disk or network ever stops the loop.
 
-What has queued up while one batch ran is the next batch; nothing waits on purpose. Results come back with one call into
-the loop for each batch.
+What has queued up while one batch ran is the next batch. Nothing that somebody waits for waits on purpose; what nobody waits
+for goes with the next job that somebody does, or after a few milliseconds: so a request that ends and one that begins
+share a transaction. Results come back with one call into the loop for each batch.
 """
 
 import asyncio
@@ -24,6 +25,8 @@ _log = logging.getLogger("kenari.store")
 RETRY_SECONDS = 0.5
 """How long after a failed connection the next one is tried; until then every job fails at once."""
 LARGEST_BATCH = 400
+LATER_SECONDS = 0.005
+"""How long a job that nobody waits for is kept back, at most."""
 
 
 class Job(msgspec.Struct, Generic[J], eq=False):
@@ -52,7 +55,9 @@ class Lane(Generic[J]):
         self._database, self._prepare, self._work, self._late = database, prepare, work, late
         self._again = again
         self._loop = asyncio.get_running_loop()
-        self._queue: SimpleQueue[Job[J] | None] = SimpleQueue()
+        self._queue: SimpleQueue[list[Job[J]] | None] = SimpleQueue()
+        self._kept: list[Job[J]] = []
+        self._timer: asyncio.TimerHandle | None = None
         self._thread = threading.Thread(target=self._run, name="kenari-store", daemon=True)
         self._connected = False
         self._tried = 0.0
@@ -62,8 +67,8 @@ class Lane(Generic[J]):
 
     @property
     def waiting(self) -> int:
-        """Jobs in the queue."""
-        return self._queue.qsize()
+        """Jobs in the queue, nearly: those that were put there together are one."""
+        return self._queue.qsize() + len(self._kept)
 
     def start(self) -> None:
         """Begin to work."""
@@ -71,12 +76,36 @@ class Lane(Generic[J]):
 
     def do(self, what: J) -> "asyncio.Future[Any]":
         """Queue a job; the future of its result. Cancelling it before its batch begins undoes it."""
-        future: asyncio.Future[Any] = self._loop.create_future()
-        self._queue.put(Job(what, future))
+        future = self._keep(what)
+        self._hand_over()
         return future
+
+    def do_later(self, what: J) -> "asyncio.Future[Any]":
+        """The same for a job that nobody waits for: it comes before whatever is queued after it."""
+        future = self._keep(what)
+        if len(self._kept) >= LARGEST_BATCH:
+            self._hand_over()
+        elif self._timer is None:
+            self._timer = self._loop.call_later(LATER_SECONDS, self._hand_over)
+        return future
+
+    def _keep(self, what: J) -> "asyncio.Future[Any]":
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._kept.append(Job(what, future))
+        return future
+
+    def _hand_over(self) -> None:
+        """Give the thread all that was kept back."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._kept:
+            kept, self._kept = self._kept, []
+            self._queue.put(kept)
 
     async def close(self) -> None:
         """Work through what is queued, then end the thread and disconnect."""
+        self._hand_over()
         self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
 
@@ -84,17 +113,16 @@ class Lane(Generic[J]):
         ended = False
         while not ended:
             batch: list[Job[J]] = []
-            job = self._queue.get()
-            while job is not None:
-                if not job.future.cancelled():
-                    batch.append(job)
+            jobs = self._queue.get()
+            while jobs is not None:
+                batch += [job for job in jobs if not job.future.cancelled()]
                 try:
-                    job = self._queue.get_nowait() if len(batch) < LARGEST_BATCH else _NOTHING
+                    jobs = self._queue.get_nowait() if len(batch) < LARGEST_BATCH else _NOTHING
                 except Empty:
-                    job = _NOTHING
-                if job is _NOTHING:
+                    jobs = _NOTHING
+                if jobs is _NOTHING:
                     break
-            ended = job is None
+            ended = jobs is None
             if batch:
                 began = time.monotonic()
                 done = self._done(batch, self._again)

@@ -238,8 +238,8 @@ class Store:
         return self._writer.do(Adopt(hold))
 
     def settle(self, settlement: Settlement) -> "asyncio.Future[bool]":
-        """Close a hold with its line, in one transaction. False when the line is there already."""
-        return self._writer.do(Settle(settlement))
+        """Close a hold with its line, in one transaction, within a few milliseconds. False when the line is there already."""
+        return self._writer.do_later(Settle(settlement))
 
     def release(self, request: str, account: str, unlimited: bool) -> "asyncio.Future[bool]":
         """Close a hold without a line; False when there is none."""
