@@ -235,9 +235,16 @@ class FakeBooks:
         self.grants_least = False
         """Whether no more is set aside than has to be."""
         self.notes: list[int] = []
+        self.takes = 0.0
+        """Seconds that `reserve` takes."""
+        self.refuses: Exception | None = None
 
     async def reserve(self, reservation: Reservation) -> Hold:
         """Count a hold."""
+        if self.takes:
+            await asyncio.sleep(self.takes)
+        if self.refuses is not None and self.lines:
+            raise self.refuses
         return self._hold(reservation)
 
     def admit(self, reservation: Reservation) -> Hold | None:

@@ -142,7 +142,7 @@ def served(
             [request.headers for request in rig.upstream.requests],
             [call.aborted for call in rig.upstream.calls],
             fared,
-            rig.books.notes,
+            rig.books.notes[-1:],  # how often depends on the time
         ), sum(way.sent for way in ways) - before
 
     return asyncio.run(run())
@@ -236,7 +236,9 @@ def test_which_pass() -> None:
     assert not passed(ANSWER, rig=hasty)
     for kind in KINDS:
         assert served(ANSWER, True, json.dumps(BODY).encode(), kind=kind)[1] == (kind != "poor")
-        assert served(kit.GOOD, True, json.dumps(BODY | {"stream": True}).encode(), kind=kind)[1] == (kind == "free")
+        assert served(kit.GOOD, True, json.dumps(BODY | {"stream": True}).encode(), kind=kind)[1] == (
+            kind in ("free", "booked")
+        )
 
 
 def test_what_a_model_or_its_provider_needs_is_in_the_pattern() -> None:
@@ -264,6 +266,23 @@ def test_who_waits_for_long_is_one_like_others(monkeypatch: pytest.MonkeyPatch) 
     late = kit.Rig([ANSWER, LATE])
     (got, sent) = served(ANSWER, True, json.dumps(BODY).encode(), rig=late)
     assert (got[0], sent) == (200, 1)
+
+
+@pytest.mark.parametrize("kind", ["booked", "paying"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_the_books_refuse_or_a_client_does_not_wait_for(kind: str, stream: bool) -> None:
+    """E1, F7, U5: nothing is sent, and the line says why."""
+    body = json.dumps(BODY | {"stream": stream}).encode()
+    for refuses, act in ((KenariError("budget_exceeded", "no"), None), (ValueError("ours"), None), (None, leave)):
+        seen: list[tuple[Any, ...]] = []
+        for passes in (True, False):
+            rig = kit.Rig([kit.GOOD if stream else ANSWER, ANSWER])
+            rig.books.refuses, rig.books.takes = refuses, 0.05 if act else 0.0
+            got, sent = served(ANSWER, passes, body, act, rig=rig, kind=kind)
+            assert sent == 0
+            seen.append(got)
+        assert seen[0] == seen[1]
+        assert seen[0][6][4] == (499 if act else 402 if isinstance(refuses, KenariError) else 500)
 
 
 def test_a_candidate_in_trouble_is_looked_at() -> None:

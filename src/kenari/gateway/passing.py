@@ -8,6 +8,8 @@ stream, or no plain text) the request becomes one that is served by callback (`D
 """
 
 import time
+from collections.abc import Coroutine
+from typing import Any
 
 import msgspec
 
@@ -17,7 +19,7 @@ from kenari.core.outbound import Call, Outgoing, Receiver, Way
 from kenari.core.ports import Admission, Ending, Exchange, Hold, Leg, Line, Reservation, Watcher
 from kenari.core.price import Price
 from kenari.core.request import Request
-from kenari.dialects.base import Dialect, Named, Passed
+from kenari.dialects.base import Dialect, Glance, Named, Passed
 from kenari.dialects.fit import fit
 from kenari.gateway.admission import Entry, line_of
 from kenari.gateway.direct import Direct
@@ -46,6 +48,7 @@ class Pattern(msgspec.Struct, frozen=True, eq=False):
     `told` the header lines that say which target answers."""
 
     name: str
+    stream: bool
     model: str
     plan: Plan
     candidate: Candidate
@@ -68,9 +71,9 @@ class Passing:
         self._open: set[Passage] = set()
         self._ticks = False
 
-    def begin(self, exchange: Exchange, dialect: Dialect) -> bool:
-        """Take up a request that came in this format, if it is of this kind and a pattern is known for it. False: nothing
-        was done."""
+    def begin(self, exchange: Exchange, dialect: Dialect) -> Coroutine[Any, Any, bool] | bool:
+        """Take up a request that came in this format, if it is of this kind and a pattern is known for it; where the books have
+        to be waited for, the coroutine that does so. False: nothing was done."""
         services = self._services
         glance = self._dialect.glance(exchange.body) if dialect is self._dialect and self._patterns else None
         pattern = None if glance is None else self._patterns.get((glance.model, glance.stream))
@@ -84,10 +87,24 @@ class Passing:
             return False
         if not caller.unlimited:
             return False
-        hold = services.books.admit(Reservation(id=exchange.id, caller=caller, model=pattern.model))
-        if hold is None:
+        passage = Passage(self._open, services, pattern, exchange, caller, services.clock())
+        reservation = Reservation(id=exchange.id, caller=caller, model=pattern.model, price=pattern.price)
+        passage.hold = services.books.admit(reservation)
+        if passage.hold is None:
+            return self._booked(passage, reservation, glance)
+        self._send(passage, glance.messages, glance.stream)
+        return True
+
+    async def _booked(self, passage: "Passage", reservation: Reservation, glance: Glance) -> bool:
+        """The same once the books have let it in. True: it goes on by callback."""
+        try:
+            passage.hold = await self._services.books.reserve(reservation)
+        except Exception as fault:  # noqa: BLE001 - the books' refusal, or a fault of ours
+            passage.fail(fault)
             return False
-        passage = Passage(self._open, services, pattern, exchange, caller, hold, services.clock())
+        if passage.exchange.gone:
+            passage.leave()
+            return False
         self._send(passage, glance.messages, glance.stream)
         return True
 
@@ -100,7 +117,7 @@ class Passing:
             return False
         if exchange.gone or not _NAMING.isdisjoint(exchange.headers) or not services.routing.is_well(pattern.mark):
             return False
-        passage = Passage(self._open, services, pattern, exchange, caller, entry.hold, entry.began, entry, wanted)
+        passage = Passage(self._open, services, pattern, exchange, caller, entry.began, entry.hold, entry, wanted)
         entry.detach()
         self._send(passage, bytes(request.fields["messages"]), stream=False)
         return True
@@ -162,6 +179,7 @@ class Passing:
             return None
         return Pattern(
             name=request.model,
+            stream=request.stream,
             model=plan.model.id,
             plan=plan,
             candidate=candidate,
@@ -192,8 +210,8 @@ class Passage(msgspec.Struct, eq=False):
     pattern: Pattern
     exchange: Exchange
     caller: Caller
-    hold: Hold
     began: float
+    hold: Hold | None = None
     entry: Entry | None = None
     wanted: Wanted | None = None
     call: Call | None = None
@@ -278,7 +296,7 @@ class Passage(msgspec.Struct, eq=False):
             wanted = self.wanted
             if wanted is None:
                 request = entry.dialect.decode_request(self.exchange.body)
-                entry.line.stream, entry.line.notices = request.stream, request.notices
+                entry.line.notices = request.notices
                 wanted = Wanted(request, self.pattern.plan, self.caller)
             run = Run(self.services, self.exchange, entry.dialect, wanted, entry.line, self.began)
             receiver = Direct(self.services, entry, run, wanted).adopt(call, self.began)
@@ -295,12 +313,19 @@ class Passage(msgspec.Struct, eq=False):
         self.waiting.discard(self)
         (self.entry or self._entry()).close(fault)
 
+    def leave(self) -> None:
+        """The client went before anything was sent."""
+        entry = self._entry()
+        entry.line.ending, entry.line.status = "client_closed", 499
+        entry.close(None)
+
     def _entry(self) -> Entry:
         """Its place in the books, as far as it has come."""
         exchange, dialect = self.exchange, self.pattern.candidate.dialect
         line = line_of(exchange, dialect.name)
         line.account, line.key, line.model = self.caller.account, self.caller.key, self.pattern.name
-        line.price = self.pattern.price
+        line.stream = self.pattern.stream
+        line.price = self.pattern.price if self.hold is not None else None
         entry = Entry(self.services, exchange, dialect, line, self.began)
         entry.hold, entry.admission = self.hold, Admission(exchange.id, self.caller)
         return entry

@@ -63,8 +63,9 @@ class Gateway:
         """Answer one request of a chat endpoint, by callback if nothing but its provider has to be waited for; else the
         coroutine that answers it, or says that it goes on by callback. Never raises."""
         services = self._services
-        if self._passing.begin(exchange, dialect):
-            return None
+        taken = self._passing.begin(exchange, dialect)
+        if taken is not False:
+            return None if taken is True else taken
         line = line_of(exchange, dialect.name)
         dialect = services.dialects.get(dialect.name, dialect)
         entry = Entry(services, exchange, dialect, line)
