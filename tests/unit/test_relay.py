@@ -9,7 +9,7 @@ from gateway_kit import COMPLETION, DONE, GOOD, Rig, error, plain
 from money_kit import PaidBooks, paid
 from test_repeats import HEADERS, SLOW, ask
 
-from kenari.core.errors import KenariError
+from kenari.core.errors import KenariError, key_was_used
 from kenari.core.ports import Hold, Outlet, Repeat, Reservation, Whole
 from kenari.gateway.repeats import Repeats
 from kenari.keeper import mail as mail_module
@@ -331,7 +331,7 @@ class OnceBooks(PaidBooks):
     async def reserve(self, reservation: Reservation) -> Hold:
         """Refuse a repeat."""
         if reservation.repeat is not None and reservation.repeat.key in self.used:
-            raise KenariError("idempotency_conflict", "a request with this idempotency key was already made: abc")
+            raise key_was_used("abc")
         if reservation.repeat is not None:
             self.used.add(reservation.repeat.key)
         return await super().reserve(reservation)
@@ -407,7 +407,7 @@ def test_f14_where_no_process_has_the_answer_it_is_409() -> None:
 
     played(rigs, answers, steps, far=False)
     assert (first.status, second.status, third.status) == (200, 409, 409)
-    assert "already made: abc" in second.json["error"]["message"]
+    assert second.json["error"]["message"] == key_was_used("abc").message
     assert [line.ending for line in books.lines] == ["done", "refused", "refused"]
 
 

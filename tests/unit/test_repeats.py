@@ -25,6 +25,7 @@ from gateway_kit import (
 from money_kit import paid
 
 from kenari.core.caller import Caller
+from kenari.core.errors import key_was_used
 from kenari.gateway import repeats
 from kenari.keys.bootstrap import BootstrapKeys
 
@@ -115,8 +116,9 @@ def test_f14_afterwards_it_is_409_with_the_request_id(client: str) -> None:
 
     play(rig, steps)
     assert [one.status for one in (first, second, other, fresh)] == [200, 409, 409, 200]
-    assert first.id in second.json["error"]["message"]
-    assert "another body" in other.json["error"]["message"]
+    assert second.json["error"]["message"] == key_was_used(first.id).message  # as the store says it
+    assert other.json["error"]["message"] == key_was_used(first.id, "with another body").message
+    assert first.id in key_was_used(first.id).message
     assert second.header["x-should-retry"] == "false"
     if client != "messages":
         assert second.json["error"]["code"] == "idempotency_conflict"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 from kenari.core.caller import Budget, Caller
-from kenari.core.errors import KenariError
+from kenari.core.errors import KenariError, key_was_used
 from kenari.core.ports import Hold, Reservation
 from kenari.core.price import Price
 from kenari.core.windows import day_of, window_start
@@ -228,11 +228,7 @@ class Batch:
         if known is None:
             return
         body, request = known
-        if body == wanted.repeat.body.hex():
-            text = f"a request with this idempotency key was already made: {request}. its answer is not kept; see GET /v1/generation?id={request}"
-        else:
-            text = f"this idempotency key came with another body before, in request {request}. use a new key for a new request"
-        raise KenariError("idempotency_conflict", text)
+        raise key_was_used(request, "before" if body == wanted.repeat.body.hex() else "with another body")
 
     def _granted(self, caller: Caller, amount: int, least: int) -> int:
         """How much of an amount is set aside; raises the 402."""
