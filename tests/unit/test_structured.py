@@ -1,17 +1,20 @@
 """Structured output from end to end: JSON is enforced, checked, asked for once more, or refused; never ignored."""
 
 import json
+import time
 from typing import Any
 
 import pytest
 from gateway_kit import DONE, FORMATS, ROLE, Rig, Script, chunk, plain
 
+from kenari.core.events import Open, Stop, Text
 from kenari.core.profile import Profile
 from kenari.core.request import Format
 from kenari.dialects.responses.dialect import ResponsesDialect
 from kenari.gateway import schema
 from kenari.gateway.schema import make_check
 from kenari.gateway.shape import Shape, best_json
+from kenari.wire import jsonx
 
 SCHEMA = {
     "type": "object",
@@ -304,3 +307,19 @@ def test_a_schema_fault_names_the_place() -> None:
 
 def test_a_shape_takes_one_answer_only() -> None:
     assert Shape("f", True, None).finish(None) == ([], "it is empty")
+
+
+@pytest.mark.parametrize("piece", ["ab", " ", "`", "\n"])
+def test_a_long_answer_in_words_costs_as_much_for_each_piece_as_a_short_one(piece: str) -> None:
+    """A model that goes on with spaces is a usual way for JSON to fail: no stream of others may wait for it."""
+    shape = Shape("", flow=True, check=None)
+    began = time.process_time()
+    shape.take([Open(0, "text"), Text(0, jsonx.escape('{"a":"'))])
+    for _ in range(15_000):
+        shape.take([Text(0, jsonx.escape(piece))])  # what it lets out at once is not looked at
+    out = shape.take([Text(0, jsonx.escape('x"}  '))])
+    rest, fault = shape.finish(Stop("stop", "stop"))
+    assert time.process_time() - began < 5  # it took minutes when the whole text was looked at for each piece
+    text = "".join(jsonx.unescape(event.delta) for event in [*out, *rest] if isinstance(event, Text))
+    assert fault is None
+    assert text.endswith('x"}') if piece == "ab" else text == piece * 15_000 + 'x"}'
