@@ -15,10 +15,10 @@ from kenari.core.ports import Hold, Reservation
 from kenari.core.price import Price
 from kenari.core.windows import day_of, window_start
 from kenari.store.chain import Chain, NewEntry
-from kenari.store.database import Database, Value, listed, rows_of
+from kenari.store.database import Database, listed, rows_of
 from kenari.store.moves import Adopt, Extend, Move, Outcome, Release, Reserve, Settle, Terms, closed_by, who_of
 from kenari.store.records import HoldRow, Settlement
-from kenari.store.rows import price_text
+from kenari.store.rows import hold_values
 
 REPEAT_SECONDS = 24 * 3600.0
 """How long an Idempotency-Key is remembered (F14)."""
@@ -420,7 +420,7 @@ class Batch:
             )
         self._write_repeats()
         if self._made:
-            values = [value for made in self._made.values() for value in _row(made)]
+            values = [value for made in self._made.values() for value in hold_values(made.hold, made.repeat)]
             run(f"INSERT INTO holds VALUES {rows_of(len(self._made), _HOLD_COLUMNS)}", values)
         larger = [(id, self._larger[id]) for id in sorted({one[0] for one in self._extended})]
         if larger:
@@ -446,21 +446,3 @@ _POOR = {
     "insufficient_balance": "the balance of this account does not cover the request. ask the operator for credit, or lower the output cap",
     "budget_exceeded": "the budget of this key or account does not cover the request. wait for its next window, or lower the output cap",
 }
-
-
-def _row(made: _Made) -> tuple[Value, ...]:
-    """A hold as a row of its table."""
-    hold = made.hold
-    return (
-        hold.id,
-        hold.account,
-        hold.key,
-        hold.model,
-        hold.amount,
-        hold.estimate,
-        hold.owner,
-        hold.created_at,
-        price_text(hold.price),
-        int(hold.unlimited),
-        made.repeat,
-    )
