@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import virtual_time
 from edge_kit import until
 from gateway_kit import COMPLETION, DONE, GOOD, Rig, error, plain
 from money_kit import PaidBooks, paid
@@ -97,7 +98,7 @@ def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
         async with asyncio.timeout(20):
             await main()
 
-    asyncio.run(bounded())
+    virtual_time.run(bounded())
 
 
 def test_f14_an_answer_crosses_as_it_comes() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+import virtual_time
 from gateway_kit import (
     COMPLETION,
     DONE,
@@ -51,7 +52,7 @@ def play(rig: Rig, steps: Callable[[Callable[[Exchange], "asyncio.Task[None]"]],
         loop = asyncio.get_running_loop()
         await asyncio.wait_for(steps(lambda exchange: loop.create_task(door.serve(exchange))), 10)
 
-    asyncio.run(run())
+    virtual_time.run(run())
 
 
 @pytest.mark.parametrize("client", FORMATS)
@@ -255,4 +256,4 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         now[0] = repeats.REMEMBERED_SECONDS + 1
         assert not known.claim(bytes([4]), b"body", ask()).late
 
-    asyncio.run(run())
+    virtual_time.run(run())
