@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
+import virtual_time
 
 from kenari.catalog.models import Catalog, Model, TargetRef
 from kenari.core.errors import KenariError, interrupted
@@ -361,7 +362,7 @@ class Rig:
             await asyncio.sleep(0)
             return exchange
 
-        return asyncio.run(run())
+        return virtual_time.run(run())
 
 
 async def serve(door: PublicDoor, exchange: Exchange) -> None:

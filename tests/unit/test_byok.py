@@ -1,6 +1,5 @@
 """Callers' own provider keys: sealed at rest, used for their account alone, never shown again."""
 
-import asyncio
 import json
 import logging
 import os
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import virtual_time
 from gateway_kit import FORMATS, GOOD, KEY, Exchange, Rig, error, plain
 from hypothesis import given
 from hypothesis import strategies as st
@@ -103,7 +103,7 @@ def stored(folder: Path, story: Callable[[Store], Awaitable[None]]) -> None:
         finally:
             await store.close()
 
-    asyncio.run(run())
+    virtual_time.run(run())
 
 
 def test_a_key_is_kept_used_replaced_and_forgotten(tmp_path: Path) -> None:
@@ -279,7 +279,7 @@ def test_an_own_key_that_fails_does_not_set_the_operators_candidate_aside() -> N
         services.ticker.close()
         return statuses
 
-    assert asyncio.run(story()) == [502, 200]
+    assert virtual_time.run(story()) == [502, 200]
 
 
 @pytest.mark.parametrize(

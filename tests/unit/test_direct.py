@@ -7,6 +7,7 @@ from typing import Any
 
 import gateway_kit as kit
 import pytest
+import virtual_time
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -133,7 +134,7 @@ def began(body: dict[str, Any], rig: kit.Rig, headers: dict[bytes, bytes] | None
         assert exchange.ended
         return answer is None
 
-    return asyncio.run(run())
+    return virtual_time.run(run())
 
 
 REQUEST: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "stream": True}

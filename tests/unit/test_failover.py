@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import pytest
+import virtual_time
 from gateway_kit import COMPLETION, DONE, FORMATS, GOOD, PATHS, ROLE, STOP, Exchange, Rig, Script, chunk, error
 from gateway_kit import plain as answer
 
@@ -68,7 +69,7 @@ def play(rig: Rig, story: Callable[[Town], Awaitable[T]]) -> T:
         async with Town(rig) as town:
             return await story(town)
 
-    return asyncio.run(run())
+    return virtual_time.run(run())
 
 
 def test_a_providers_retry_after_excludes_it_until_then_m2() -> None:
@@ -357,7 +358,7 @@ def test_a_pin_lasts_ten_minutes_of_use_m3() -> None:
     pins.put("a", "p1")
     for now, name in ((599.0, "p1"), (1198.0, "p1"), (1797.9, "p1"), (2398.0, None)):
         times[0] = now
-        assert asyncio.run(pins.get("a")) == name
+        assert virtual_time.run(pins.get("a")) == name
     for key in ("a", "b", "a", "c"):
         pins.put(key, key)
     assert [pins.look(key) for key in ("a", "b", "c")] == ["a", None, "c"]

@@ -8,6 +8,7 @@ from typing import Any
 
 import gateway_kit as kit
 import pytest
+import virtual_time
 
 from kenari.core.errors import KenariError
 
@@ -51,7 +52,7 @@ def test_a_request_leaves_no_cycles(client: str, stream: bool, at_once: bool) ->
         assert exchange.status == 200
         await asyncio.sleep(0.03)
 
-    left = asyncio.run(run())
+    left = virtual_time.run(run())
     ours = {
         "Attempt",
         "Run",
@@ -82,4 +83,4 @@ def test_an_attempt_whose_end_comes_late_is_forgotten() -> None:
         await asyncio.sleep(0.2)
         return waits, len(ticker._items)  # pyright: ignore[reportPrivateUsage]
 
-    assert asyncio.run(run()) == (1, 0)
+    assert virtual_time.run(run()) == (1, 0)

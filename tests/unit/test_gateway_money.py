@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import virtual_time
 from gateway_kit import FORMATS, GOOD, KEY, PATHS, ROLE, Exchange, Rig, Script, chunk, error
 from money_kit import FREE, PAYER, PRICE, PaidBooks, paid, pricing_of
 
@@ -238,7 +239,7 @@ def test_limits_and_books_are_one_wait() -> None:
         assert exchange.status == 200
         return time.monotonic() - began
 
-    assert asyncio.run(run()) < 0.19
+    assert virtual_time.run(run()) < 0.19
     assert limits.released == [books.lines[0].usage.total]
 
 
@@ -256,7 +257,7 @@ def test_e1_who_is_out_of_money_is_told_that_however_often_the_same_is_sent() ->
         await asyncio.gather(*(door.serve(exchange) for exchange in every))
         return [exchange.status for exchange in every]
 
-    found = asyncio.run(run())
+    found = virtual_time.run(run())
     assert (found.count(200), found.count(402)) == (10, 90)
     assert books.reserved == 0
 
@@ -373,7 +374,7 @@ def test_d25_a_client_in_a_loop_is_slowed_on_its_own_key() -> None:
             found.append(exchange.status)
         return found
 
-    assert asyncio.run(run(rig.keys)) == [200] * 20 + [429] * 2
+    assert virtual_time.run(run(rig.keys)) == [200] * 20 + [429] * 2
     rig.upstream.scripts["p1"] = [GOOD] * 30
-    assert asyncio.run(run(BootstrapKeys({KEY: OPERATOR}))) == [200] * 22
+    assert virtual_time.run(run(BootstrapKeys({KEY: OPERATOR}))) == [200] * 22
     assert isinstance(books, PaidBooks)

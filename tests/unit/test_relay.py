@@ -2,14 +2,17 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import virtual_time
+from edge_kit import until
 from gateway_kit import COMPLETION, DONE, GOOD, Rig, error, plain
 from money_kit import PaidBooks, paid
 from test_repeats import HEADERS, SLOW, ask
 
-from kenari.core.errors import KenariError
+from kenari.core.errors import KenariError, key_was_used
 from kenari.core.ports import Hold, Outlet, Repeat, Reservation, Whole
 from kenari.gateway.repeats import Repeats
 from kenari.keeper import mail as mail_module
@@ -22,6 +25,12 @@ from kenari.keys.box import Box
 from kenari.store.records import Repeated, StoreDown
 
 REPEAT = Repeat(b"key", b"body")
+
+
+async def settled() -> None:
+    """Until what was said has come: a few turns of the loop, however long they take."""
+    for _ in range(50):
+        await asyncio.sleep(0)
 
 
 class Client:
@@ -89,7 +98,7 @@ def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
         async with asyncio.timeout(20):
             await main()
 
-    asyncio.run(bounded())
+    virtual_time.run(bounded())
 
 
 def test_f14_an_answer_crosses_as_it_comes() -> None:
@@ -102,12 +111,12 @@ def test_f14_an_answer_crosses_as_it_comes() -> None:
         out.write(b"a")
         client.watcher.on_pause()
         client.watcher.on_resume()
-        await asyncio.sleep(0.01)
+        await settled()
         assert client.got == [("begin", 200, b"h: 1\r\n"), b"a"]
         assert out.watcher.heard == ["pause", "resume"]  # type: ignore[union-attr]
         out.end()
         out.write(b"never")
-        await asyncio.sleep(0.01)
+        await settled()
         assert client.got[2:] == ["end"]
         assert (ends.one.busy, ends.two.busy) == (False, False)
 
@@ -125,7 +134,7 @@ def test_f14_a_plain_answer_that_is_there_at_once_comes_after_the_word_that_it_i
 
         ends.two._share = at_once  # pyright: ignore[reportPrivateUsage]
         assert await ends.one.ask("acc", REPEAT, client)
-        await asyncio.sleep(0.01)
+        await settled()
         assert client.got == [("answer", 200, b"", b"{}")]
         ends.there = False
         ends.two._share = ends._share  # pyright: ignore[reportPrivateUsage]
@@ -143,11 +152,11 @@ def test_f14_a_client_that_goes_is_told_and_gets_nothing_more() -> None:
         out = ends.outlets[0]
         client.gone = True
         client.watcher.on_gone()
-        await asyncio.sleep(0.01)
+        await settled()
         assert (out.gone, out.watcher.heard) == (True, ["gone"])  # type: ignore[union-attr]
         out.write(b"late")
         out.end()
-        await asyncio.sleep(0.01)
+        await settled()
         assert client.got == ["abort"]
         assert (ends.one.busy, ends.two.busy) == (False, False)
 
@@ -177,7 +186,7 @@ def test_nobody_waits_for_ever_for_the_word_that_there_is_an_answer(monkeypatch:
         relay.hear(Piece(1, "here"))  # too late
         relay.hear(Sign(7, "gone"))  # nobody's
         asking = asyncio.ensure_future(relay.ask("acc", REPEAT, Client()))
-        await asyncio.sleep(0.01)
+        await settled()
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
@@ -225,7 +234,7 @@ def test_f14_mail_cuts_what_is_long_and_joins_it_again() -> None:
         for at in range(3):
             out.write(long + bytes([at]))
         out.end()
-        await asyncio.sleep(0.05)
+        await until(lambda: "end" in client.got)
         assert client.got == [("begin", 200, b""), *(long + bytes([at]) for at in range(3)), "end"]
         assert wires.sent > 20
         for mail in wires.mails.values():
@@ -241,14 +250,14 @@ def test_d16_a_notice_that_is_lost_breaks_off_what_was_under_way() -> None:
         out = wires.shares["b"].outlets[0]
         wires.lose = True
         out.write(b"lost")
-        await asyncio.sleep(0.01)
+        await settled()
         out.write(b"more")
-        await asyncio.sleep(0.01)
+        await settled()
         assert client.got == ["abort"]
         again = Client()  # and afterwards all is well
         assert await wires.mails["a"].ask("b", "acc", REPEAT, again)
         wires.shares["b"].outlets[1].answer(200, b"", b"x")
-        await asyncio.sleep(0.01)
+        await settled()
         assert again.got == [("answer", 200, b"", b"x")]
         wires.mails["a"].hear("no base64 at all!")
         wires.mails["a"].hear(None)
@@ -261,15 +270,20 @@ def test_d16_a_notice_that_is_lost_breaks_off_what_was_under_way() -> None:
 def test_d16_a_node_that_was_started_anew_or_falls_silent_breaks_off_what_was_under_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(mail_module, "ALIVE_SECONDS", 0.02)
-    monkeypatch.setattr(mail_module, "SILENT_SECONDS", 0.1)
+    monkeypatch.setattr(mail_module, "ALIVE_SECONDS", 0.005)
+    now = 0.0
 
     async def main() -> None:
+        nonlocal now
         wires, first, second = Wires("a", "b"), Client(), Client()
         for mail in wires.mails.values():
+            vars(mail)["_loop"] = SimpleNamespace(time=lambda: now)
             mail.start()
         await wires.mails["a"].ask("b", "acc", REPEAT, first)
-        await asyncio.sleep(0.25)
+        for _ in range(5):
+            now += 0.6 * mail_module.SILENT_SECONDS
+            heard = wires.sent + 6
+            await until(lambda heard=heard: wires.sent >= heard)  # each has said since then that it is alive
         assert first.got == []  # a silent answer of a living node
         old = wires.mails["b"]
         wires.mails["b"] = wires.mail("b", b"another life")
@@ -279,7 +293,8 @@ def test_d16_a_node_that_was_started_anew_or_falls_silent_breaks_off_what_was_un
         third = Client()
         assert await wires.mails["a"].ask("b", "acc", REPEAT, third)
         del wires.mails["b"]
-        await asyncio.sleep(0.3)
+        now += 1.1 * mail_module.SILENT_SECONDS
+        await until(lambda: bool(third.got))
         assert third.got == ["abort"]
         await wires.mails["a"].close()
 
@@ -331,7 +346,7 @@ class OnceBooks(PaidBooks):
     async def reserve(self, reservation: Reservation) -> Hold:
         """Refuse a repeat."""
         if reservation.repeat is not None and reservation.repeat.key in self.used:
-            raise KenariError("idempotency_conflict", "a request with this idempotency key was already made: abc")
+            raise key_was_used("abc")
         if reservation.repeat is not None:
             self.used.add(reservation.repeat.key)
         return await super().reserve(reservation)
@@ -407,7 +422,7 @@ def test_f14_where_no_process_has_the_answer_it_is_409() -> None:
 
     played(rigs, answers, steps, far=False)
     assert (first.status, second.status, third.status) == (200, 409, 409)
-    assert "already made: abc" in second.json["error"]["message"]
+    assert second.json["error"]["message"] == key_was_used("abc").message
     assert [line.ending for line in books.lines] == ["done", "refused", "refused"]
 
 

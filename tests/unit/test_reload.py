@@ -143,12 +143,12 @@ def test_a_bad_file_is_refused_with_its_faults_and_the_old_one_stays(workers: in
     with served(workers) as (gateway, provider):
         good = configuration(provider.base_url("chat"), workers)
         _reload(gateway, good + "[models.x]\ntargetz = 1\n")
-        assert said(gateway, "ERROR kenari: the new configuration is not used: models.x.targetz")
-        assert said(gateway, "models.x.targets: is required")
+        until(lambda: said(gateway, "ERROR kenari: the new configuration is not used: models.x.targetz"))
+        until(lambda: said(gateway, "models.x.targets: is required"))
         assert [_status(gateway, "plain") for _ in range(8)] == [200] * 8
         _reload(gateway, good.replace(f"workers = {workers}", 'workers = 5\nlog = "text"'))
-        assert said(gateway, "server.workers has changed, which needs a restart")
-        assert said(gateway, "server.log has changed, which needs a restart")
+        until(lambda: said(gateway, "server.workers has changed, which needs a restart"))
+        until(lambda: said(gateway, "server.log has changed, which needs a restart"))
         assert _status(gateway, "plain") == 200
         assert gateway.process.poll() is None
 
@@ -236,7 +236,7 @@ def test_a_renewed_certificate_is_taken(workers: int, tmp_path: Path) -> None:
                 assert renewed.decode().replace("\r", "").strip() in shown
             cert.write_text("no certificate")
             _reload(gateway, text)
-            assert said(gateway, "not used: server.tls: cannot be used")
+            until(lambda: said(gateway, "not used: server.tls: cannot be used"))
 
 
 def test_when_its_terminal_goes_kenari_ends(tmp_path: Path) -> None:

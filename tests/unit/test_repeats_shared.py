@@ -154,8 +154,8 @@ def test_over_nodes_a_client_that_goes_or_a_node_that_dies_is_noticed(new_postgr
         one.process.kill()
         assert first.broken()
         began = time.monotonic()
-        assert far.broken(40)
-        assert time.monotonic() - began < 35
+        assert far.broken(25)
+        assert time.monotonic() - began < 20  # 9 s of silence, seen every 2 s
 
 
 def test_answers_that_are_kept_are_sent_again_and_charged_once(store_url: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+import virtual_time
 from gateway_kit import DONE, FORMATS, ROLE, Exchange, Rig, Script, chunk, error, plain
 from test_structured import deltas_of, text_of
 
@@ -527,7 +528,7 @@ def test_plain_providers_answers_are_rounds_too() -> None:
 
 def test_the_clock_knows_no_nonsense() -> None:
     with pytest.raises(ToolError):
-        asyncio.run(DateTime(lambda: 0.0).run({"timezone": "../../etc/passwd"}, Served(kind="kenari:datetime")))
-    outcome = asyncio.run(DateTime(lambda: 0.0).run({}, Served(kind="kenari:datetime")))
+        virtual_time.run(DateTime(lambda: 0.0).run({"timezone": "../../etc/passwd"}, Served(kind="kenari:datetime")))
+    outcome = virtual_time.run(DateTime(lambda: 0.0).run({}, Served(kind="kenari:datetime")))
     assert outcome.text == "Thursday 1970-01-01T00:00:00+00:00 (UTC)"
     assert Source("u").title == ""

@@ -1,17 +1,22 @@
 """Structured output from end to end: JSON is enforced, checked, asked for once more, or refused; never ignored."""
 
 import json
-from typing import Any
+import time
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
+import msgspec
 import pytest
 from gateway_kit import DONE, FORMATS, ROLE, Rig, Script, chunk, plain
 
+from kenari.core.events import Open, Stop, Text
 from kenari.core.profile import Profile
 from kenari.core.request import Format
 from kenari.dialects.responses.dialect import ResponsesDialect
 from kenari.gateway import schema
 from kenari.gateway.schema import make_check
 from kenari.gateway.shape import Shape, best_json
+from kenari.wire import jsonx
 
 SCHEMA = {
     "type": "object",
@@ -22,6 +27,7 @@ SCHEMA = {
 GOOD = '{"city": "Bandung", "n": 3}'
 BAD = '{"city": "Bandung"}'
 USAGE = {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12}
+Step: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 MEEK = Profile(response_format="none", tool_choice_required=False)
 FUNCTION = Profile(response_format="none")
 
@@ -304,3 +310,116 @@ def test_a_schema_fault_names_the_place() -> None:
 
 def test_a_shape_takes_one_answer_only() -> None:
     assert Shape("f", True, None).finish(None) == ([], "it is empty")
+
+
+@pytest.mark.parametrize("piece", ["ab", " ", "`", "\n"])
+def test_a_long_answer_in_words_costs_as_much_for_each_piece_as_a_short_one(piece: str) -> None:
+    """A model that goes on with spaces is a usual way for JSON to fail: no stream of others may wait for it."""
+    shape = Shape("", flow=True, check=None)
+    began = time.process_time()
+    shape.take([Open(0, "text"), Text(0, jsonx.escape('{"a":"'))])
+    for _ in range(15_000):
+        shape.take([Text(0, jsonx.escape(piece))])  # what it lets out at once is not looked at
+    out = shape.take([Text(0, jsonx.escape('x"}  '))])
+    rest, fault = shape.finish(Stop("stop", "stop"))
+    assert time.process_time() - began < 5  # it took minutes when the whole text was looked at for each piece
+    text = "".join(jsonx.unescape(event.delta) for event in [*out, *rest] if isinstance(event, Text))
+    assert fault is None
+    assert text.endswith('x"}') if piece == "ab" else text == piece * 15_000 + 'x"}'
+
+
+def chained(count: int, step: Step) -> dict[str, Any]:
+    """Definitions that each refer to the next one by `step`."""
+    made = {f"d{number}": step({"$ref": f"#/$defs/d{number + 1}"}) for number in range(count)}
+    return {"$defs": made | {f"d{count}": {"type": "object"}}, "$ref": "#/$defs/d0"}
+
+
+def recursive(step: Step) -> dict[str, Any]:
+    """A definition that stands in itself."""
+    return {"$defs": {"node": step({"$ref": "#/$defs/node"})}, "$ref": "#/$defs/node"}
+
+
+ENDLESS: dict[str, dict[str, Any]] = {
+    "twice at one place": chained(40, lambda ref: {"allOf": [ref, ref]}),
+    "twice in one member": recursive(lambda ref: {"allOf": [{"properties": {"a": ref}}, {"properties": {"a": ref}}]}),
+    "a member and all members": recursive(lambda ref: {"properties": {"a": ref}, "patternProperties": {"": ref}}),
+    "elements, twice": recursive(lambda ref: {"anyOf": [{"items": ref}, {"items": ref}, {"type": "string"}]}),
+    "members not seen yet": chained(30, lambda ref: {"allOf": [ref], "unevaluatedProperties": False}),
+    "itself": recursive(lambda ref: {"anyOf": [ref]}),
+    "by a name": {
+        "$ref": "#name",
+        "$defs": {"x": {"$anchor": "name", "allOf": [{"$ref": "#name"}, {"$ref": "#name"}]}},
+    },
+    "while it is checked": {"$dynamicRef": "#node"},
+    "patterns": {"properties": {f"a{number}": {"pattern": "^(a{1,90}b){1,20}$"} for number in range(4000)}},
+}
+OBJECT: dict[str, Any] = {"type": "object"}
+
+
+def operator(name: str, operand: dict[str, Any]) -> dict[str, Any]:
+    """One kind of expression."""
+    return OBJECT | {"properties": {name: operand}, "required": [name]}
+
+
+USUAL: dict[str, tuple[dict[str, Any], str, str]] = {
+    "a list": (
+        recursive(lambda ref: OBJECT | {"properties": {"next": ref, "value": {"type": "integer"}}}),
+        '{"next": {"value": 3}}',
+        '{"next": {"value": "x"}}',
+    ),
+    "a tree": (
+        recursive(lambda ref: OBJECT | {"properties": {"left": ref, "right": ref}}),
+        '{"left": {"right": {}}}',
+        '{"left": {"right": 3}}',
+    ),
+    "elements": (
+        recursive(lambda ref: OBJECT | {"properties": {"children": {"type": "array", "items": ref}}}),
+        '{"children": [{}]}',
+        '{"children": [3]}',
+    ),
+    "an expression": (
+        recursive(
+            lambda ref: {
+                "anyOf": [
+                    operator("and", {"type": "array", "items": ref}),
+                    operator("or", {"type": "array", "items": ref}),
+                    operator("not", ref),
+                    {"type": "string"},
+                ]
+            }
+        ),
+        '{"and": ["x", {"not": "y"}]}',
+        '{"and": ["x", {"not": 3}]}',
+    ),
+    "many kinds": (
+        {"anyOf": [OBJECT | {"properties": {"kind": {"const": number}}} for number in range(500)]},
+        '{"kind": 3}',
+        '{"kind": 500}',
+    ),
+    "definitions in a row": (
+        chained(200, lambda ref: OBJECT | {"properties": {"a": ref}}),
+        '{"a": {"a": {}}}',
+        '{"a": {"a": 3}}',
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_a_schema_that_would_hold_up_everybody_is_not_used_here(name: str) -> None:
+    """Words alone do not hold a model to it: 400. A provider that understands schemas gets it, unchecked."""
+    wanted = {"type": "json_schema", "json_schema": {"name": "place", "schema": ENDLESS[name]}}
+    began = time.process_time()
+    refused = Rig(completion(GOOD), profile=MEEK).ask("chat", stream=False, response_format=wanted)
+    assert (refused.status, refused.json["error"]["param"]) == (400, "response_format")
+    assert "cannot be used" in refused.json["error"]["message"]
+    passed = Rig(completion(GOOD)).ask("chat", stream=False, response_format=wanted)
+    assert (passed.status, text_of("chat", passed.json)) == (200, GOOD)
+    assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize("name", USUAL)
+def test_schemas_that_stand_in_themselves_are_checked_as_ever(name: str) -> None:
+    wanted, right, wrong = USUAL[name]
+    check = make_check(Format("json_schema", schema=msgspec.Raw(json.dumps(wanted).encode())))
+    assert check(right) is None
+    assert check(wrong) is not None

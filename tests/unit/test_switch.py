@@ -1,12 +1,12 @@
 """Proofs over a switch (D5): reasoning and tools on both sides of a change of provider, in every client format."""
 
-import asyncio
 import itertools
 import json
 from typing import Any
 
 import msgspec
 import pytest
+import virtual_time
 from gateway_kit import FORMATS, PATHS, Exchange, Rig, Script, error, plain
 from upstream import FORMATS as SPOKEN
 from upstream import Call, Play
@@ -104,7 +104,7 @@ def talk(client: str, speakers: tuple[str, ...], only: bool = False) -> list[tup
             person.take(exchange.json)
         services.ticker.close()
 
-    asyncio.run(run())
+    virtual_time.run(run())
     return sent
 
 

@@ -178,7 +178,7 @@ def test_bytes_behind_an_answer_never_reach_the_next_call(more: bytes, together:
             await first.told()
             assert (first.heard, first.body) == (["head", "body", "end"], b"ok")
             if not together:
-                await asyncio.sleep(0.06)
+                await until(lambda: upstream.idle == 0)  # they have come, and the connection is given up
                 upstream.start(provider.asks(), second)
             await second.told()
             assert (second.heard, second.body) == (["head", "body", "end"], b"ok")

@@ -1,6 +1,5 @@
 """Callers' own provider keys over several workers: stored in one, used in all, forgotten in all."""
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -35,11 +34,15 @@ def test_own_keys_hold_in_every_worker() -> None:
             def used() -> set[str]:
                 return {seen.headers["authorization"] for seen in provider.seen}
 
+            def used_now() -> set[str]:
+                provider.seen.clear()
+                assert ask_all(gateway) == {200}
+                return used()
+
             assert ask(gateway).status == 400
             put = gateway.call("/v1/byok/p", {"key": OWN}, method="PUT")
             assert (put.status, put.json()["hint"]) == (200, "1234")
-            time.sleep(0.5)
-            assert ask_all(gateway) == {200}
+            until(lambda: ask_all(gateway) == {200})
             assert used() == {f"Bearer {OWN}"}
             for _ in range(12):
                 [shown] = gateway.call("/v1/byok", method="GET").json()["data"]
@@ -55,13 +58,11 @@ def test_own_keys_hold_in_every_worker() -> None:
             assert ask_all(gateway) == {200}  # who is started again knows them
 
             assert gateway.call("/v1/byok/p", {"key": OTHER}, method="PUT").json()["hint"] == "5678"
-            time.sleep(2)
-            provider.seen.clear()
-            assert ask_all(gateway) == {200}
-            assert used() == {f"Bearer {OTHER}"}
+            until(lambda: used_now() == {f"Bearer {OTHER}"})
+            assert used_now() == {f"Bearer {OTHER}"}
 
             assert gateway.call("/v1/byok/p", method="DELETE").json() == {"provider": "p", "deleted": True}
-            time.sleep(2)
+            until(lambda: ask_all(gateway) == {400})
             assert ask_all(gateway) == {400}
             assert gateway.call("/v1/byok/p", method="DELETE").status == 404
             for secret in (OWN, OTHER, MASTER):

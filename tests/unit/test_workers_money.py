@@ -57,6 +57,14 @@ class Node:
         body = {"model": model, "max_tokens": 100, "messages": [{"role": "user", "content": f"request {number}"}]}
         return self.gateway.call(CHAT, body, key=secret)
 
+    def known(self, secret: str) -> None:
+        """Wait until every worker knows a key: none of many connections meets one that does not."""
+        with ThreadPoolExecutor(10) as pool:
+            until(lambda: 401 not in pool.map(partial(self._status, secret), range(40)))
+
+    def _status(self, secret: str, number: int) -> int:
+        return self.ask(secret, -number, "nothing").status
+
     def verify(self) -> "subprocess.CompletedProcess[str]":
         """`kenari ledger verify`."""
         return subprocess.run(
@@ -80,8 +88,7 @@ def node(workers: int = 4) -> Generator[Node]:
 def test_a_balance_for_ten_lets_exactly_ten_of_a_hundred_pass_over_four_workers() -> None:
     with node(4) as here:
         account, _, secret = here.key("10")
-        until(lambda: here.ask(secret, -1, "held").status != 401)  # every worker will know the key, one does
-        time.sleep(0.5)
+        here.known(secret)
         with ThreadPoolExecutor(50) as pool:
             statuses = Counter(answer.status for answer in pool.map(partial(here.ask, secret), range(100)))
         assert statuses == {200: 10, 402: 90}
@@ -105,7 +112,7 @@ def test_a_revoked_key_is_refused_by_every_worker_within_two_seconds() -> None:
 def test_limits_are_exact_over_workers() -> None:
     with node(4) as here:
         _, _, secret = here.key("1000", limits={"rpm": 12})
-        time.sleep(1.8)
+        here.known(secret)
         with ThreadPoolExecutor(20) as pool:
             answers = list(pool.map(partial(here.ask, secret), range(40)))
         assert Counter(answer.status for answer in answers) == {200: 12, 429: 28}
@@ -137,8 +144,7 @@ def _bill(answer: Answer) -> str:
 def test_the_death_of_a_worker_frees_its_holds_and_places_at_once() -> None:
     with node(2) as here:
         account, _, secret = here.key("100", limits={"concurrent": 6})
-        until(lambda: here.ask(secret, 0).status == 200)
-        time.sleep(0.5)
+        here.known(secret)
         streams = [Stream(here.gateway, "hangs", secret, f"stream {n}").begin() for n in range(6)]
         assert here.ask(secret, 1).status == 429
         assert float(here.manage("GET", f"/accounts/{account}")["reserved"]) > 0
@@ -163,8 +169,7 @@ def test_after_the_death_of_the_keeper_nothing_stays_reserved() -> None:
         with running_gateway(text, env={"KENARI_ADMIN_TOKEN": TOKEN}) as gateway:
             here = Node(gateway)
             account, _, secret = here.key("100")
-            until(lambda: here.ask(secret, 0).status == 200)
-            time.sleep(0.5)
+            here.known(secret)
             streams = [Stream(gateway, "hangs", secret, f"stream {n}").begin() for n in range(4)]
             file = config_file(gateway)
             workers = workers_of(gateway)

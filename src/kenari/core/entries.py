@@ -9,7 +9,8 @@ from kenari.core.price import Price
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the ledger. `amount` is what it does to the account's balance, in 1e-9 currency units: above 0 for a
-    credit, minus the charge for a request, 0 for one of an unlimited caller. `body` is canonical JSON."""
+    credit, minus the charge for a request, 0 for one of an unlimited caller. `body` is canonical JSON; what reports add up
+    stands in columns of its own: `tokens` are input, cache read, cache write and output."""
 
     writer: str
     seq: int
@@ -22,6 +23,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     charge: int
     body: bytes
     hash: str
+    model: str = ""
+    status: int = 0
+    tokens: tuple[int, int, int, int] = (0, 0, 0, 0)
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):

@@ -92,6 +92,15 @@ def bad_request(message: str, param: str | None = None) -> KenariError:
     return KenariError("bad_request", message, param)
 
 
+def key_was_used(request_id: str, how: str = "before") -> KenariError:
+    """The 409 of an Idempotency-Key that names the earlier request, the same wherever it is found out (F14)."""
+    message = (
+        f"this idempotency-key was used {how}, by request {request_id}. GET /v1/generation?id={request_id} tells what "
+        "became of it; send a new key for a new request"
+    )
+    return KenariError("idempotency_conflict", message, "idempotency-key")
+
+
 def interrupted() -> KenariError:
     """The provider broke off after content (S54) or during a plain call (E8)."""
     return KenariError("stream_interrupted", INTERRUPTED, elsewhere=True)

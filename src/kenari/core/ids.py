@@ -4,6 +4,7 @@ import base64
 import hashlib
 import hmac
 import re
+from collections.abc import Container
 from typing import Literal
 
 import msgspec
@@ -13,6 +14,7 @@ ENVELOPE_PREFIX = "kn1."
 _TAG_BYTES = 16
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
+_TRIES = 8
 
 
 def request_id(entropy: bytes) -> str:
@@ -25,16 +27,22 @@ def item_id(prefix: str, request: str, index: int) -> str:
     return f"{prefix}_{request}{index:02d}"
 
 
-def squeeze_name(name: str, taken: set[str]) -> str:
-    """A tool name that every provider takes ([A-Za-z0-9_-]{1,64}), unlike all in `taken`; itself when it is fine."""
+def squeeze_name(name: str, taken: Container[str], number: int = 0) -> str:
+    """A tool name that every provider takes ([A-Za-z0-9_-]{1,64}), unlike all in `taken`; itself when it is fine.
+
+    `number` is unlike those of earlier calls: where very many tools have one name, none has to try the names of all others.
+    """
     if _SAFE_NAME.match(name) and name not in taken:
         return name
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     base = _UNSAFE.sub("_", name)
     if base != name or len(base) > 64 or base in taken or not base:
         base = f"{base[:55]}_{digest}"
+    tries = 0
     while base in taken:
-        digest = hashlib.sha256(digest.encode()).hexdigest()[:8]
+        tries += 1
+        salt = str(number) if tries > _TRIES else ""
+        digest = hashlib.sha256(f"{digest}{salt}".encode()).hexdigest()[:8]
         base = f"{base[:55]}_{digest}"
     return base
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from kenari.core.errors import KenariError
+from kenari.core.errors import KenariError, key_was_used
 from kenari.core.ports import Answers, Exchange, Line, Outlet, Repeat, Watcher, Whole
 from kenari.core.request import Notice
 
@@ -90,14 +90,14 @@ class Repeats:
         shared = self._flying.get(name)
         if shared is not None:
             if shared.body_digest != body:
-                raise conflict(shared.id, "with another body")
+                raise key_was_used(shared.id, "with another body")
             if not shared.open:
-                raise conflict(shared.id, "for a request whose answer is too long to be sent twice")
+                raise key_was_used(shared.id, "for a request whose answer is too long to be sent twice")
             return shared
         past = self._past.get(name)
         if past is None or past.until <= self._now():
             return None
-        raise conflict(past.id, "with another body" if past.body != body else "for a request that has ended")
+        raise key_was_used(past.id, "with another body" if past.body != body else "before")
 
     def end(self, name: bytes, again: bool) -> None:
         """It has ended. `again`: nothing was made or charged, so the key may be used once more."""
@@ -134,12 +134,6 @@ class Claim(msgspec.Struct, frozen=True):
         """The first request has ended. One that failed with nothing to pay may be sent again, as in the store."""
         if not self.late:
             self.repeats.end(self.name, again=line.status >= 400 and not line.charge)
-
-
-def conflict(request_id: str, how: str) -> KenariError:
-    """The 409 that names the earlier request."""
-    message = f"this idempotency-key was used {how} (request {request_id}). send a new key for a new request"
-    return KenariError("idempotency_conflict", message, "idempotency-key")
 
 
 class _Listener:

@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 from kenari.core.errors import KenariError, bad_request
 from kenari.core.request import Format
+from kenari.gateway.complexity import check_complexity
 from kenari.wire import jsonx
 
 Check: TypeAlias = Callable[[str], str | None]
@@ -36,8 +37,10 @@ def make_check(wanted: Format) -> Check:
         ) from None
     try:
         # offline: a reference to an address is an error, not a request from here; regular expressions in linear time
+        value = jsonx.value(schema)
+        check_complexity(value)
         validator: Any = library.validator_for(
-            jsonx.value(schema), offline=True, pattern_options=library.RegexOptions(size_limit=1 << 20)
+            value, offline=True, pattern_options=library.RegexOptions(size_limit=1 << 20)
         )
     except (ValueError, RecursionError) as error:
         raise bad_request(f"the JSON Schema cannot be used: {_first_line(str(error))}", _PARAM) from None

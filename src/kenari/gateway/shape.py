@@ -13,7 +13,8 @@ from kenari.wire import jsonx
 
 _BEGINS = frozenset("{[")
 _FENCED = re.compile(r"```[A-Za-z0-9_-]*[ \t]*\r?\n(.*?)```", re.S)
-_TAIL = re.compile(r"[\s`]*\Z")
+_TAIL = "`" + "".join(chr(code) for code in range(0x3001) if chr(code).isspace())
+"""What may be the end of a fence."""
 MAX_KEPT = 8 * 1024 * 1024
 """Characters of an answer that are kept for its check."""
 
@@ -92,16 +93,20 @@ class Shape:
     def _add(self, index: int, piece: str, out: list[Event]) -> None:
         if self._call is not None and index != self._call:
             return
-        if len(self.text) < MAX_KEPT:
+        before = len(self.text)
+        if before < MAX_KEPT:
             self.text += piece
         if not self._flow or self._state == "kept":
             return
         if self._state == "":
             self._begin()
+            before, piece = 0, self.text  # of which much may have been taken away
         if self._state == "call":
             self._let(index, len(self.text), out)
         elif self._state in ("json", "fence"):  # what may be the end of a fence waits
-            self._let(index, len(self.text) - len(_tail_of(self.text)), out)
+            solid = len(piece.rstrip(_TAIL))  # only the new piece is looked at: a model may go on with spaces for ever
+            if solid:
+                self._let(index, min(before + solid, len(self.text)), out)
 
     def _begin(self) -> None:
         """Whether the text begins as JSON, in a fence, or as anything else."""
@@ -135,7 +140,7 @@ class Shape:
         if self._call is not None:
             return self.text or "{}"
         if self._state in ("json", "fence"):
-            return self.text[: len(self.text) - len(_tail_of(self.text))]
+            return self.text.rstrip(_TAIL)
         return best_json(self.text)
 
 
@@ -153,8 +158,3 @@ def best_json(text: str) -> str:
     start = min(starts)
     end = plain.rfind("}" if plain[start] == "{" else "]")
     return plain[start : end + 1] if end > start else plain
-
-
-def _tail_of(text: str) -> str:
-    found = _TAIL.search(text)
-    return found.group() if found is not None else ""

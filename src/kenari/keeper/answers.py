@@ -8,8 +8,8 @@ from typing import Protocol
 
 import msgspec
 
+from kenari.core.errors import key_was_used
 from kenari.core.ports import Outlet, Repeat, Share, Whole
-from kenari.gateway.repeats import conflict
 from kenari.keeper.mail import Mail
 from kenari.keeper.relay import Relay
 from kenari.keys.box import NONCE, Box
@@ -75,7 +75,7 @@ class NodeAnswers:
             known = self._past.get(repeat.key)
         if known is not None:
             how = "with another body" if known.body != repeat.body else "before"
-            raise conflict(known.id, how)
+            raise key_was_used(known.id, how)
         self._flights[repeat.key] = _Flight(request_id, repeat.body, relay)
         self._keys[request_id] = repeat.key
 

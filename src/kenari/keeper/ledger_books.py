@@ -186,7 +186,7 @@ class StoreBooks:
         self._log.settle(hold, line)
         if request is not None and request.offline and self.outage is not None:
             self.outage.settle(hold, bill.charge)
-        self._write(_settlement(bill, line.usage))
+        self._write(_settlement(bill))
 
     def abandon(self, owner: str) -> None:
         """Settle everything that a worker has left open as crashed: it has died."""
@@ -253,7 +253,7 @@ class StoreBooks:
         )
         line.charge = bill.charge
         self._log.settle(None, line)
-        self._write(_settlement(bill, Usage()))
+        self._write(_settlement(bill))
 
     async def _watch(self) -> None:
         """See that nobody waits for a store that hangs, and whether one that was down is back."""
@@ -402,7 +402,9 @@ class StoreBooks:
         task.add_done_callback(self._tasks.discard)
 
 
-def _settlement(bill: Bill, usage: Usage) -> Settlement:
+def _settlement(bill: Bill) -> Settlement:
+    """A bill on its way into the ledger. Reports add up the tokens of the bill, so that they cannot say anything else."""
+    tokens = bill.tokens
     return Settlement(
         id=bill.id,
         account=bill.account,
@@ -410,7 +412,14 @@ def _settlement(bill: Bill, usage: Usage) -> Settlement:
         model=bill.model,
         time=bill.time,
         status=bill.status,
-        usage=usage,
+        usage=Usage(
+            tokens.input,
+            tokens.cache_read,
+            tokens.cache_write_5m,
+            tokens.cache_write_1h,
+            tokens.output,
+            tokens.reasoning,
+        ),
         charge=bill.charge,
         body=encode_body(bill),
         unlimited=bill.unlimited,

@@ -20,8 +20,8 @@ from kenari.keeper.words import Relayed, Word
 _log = logging.getLogger("kenari.keeper")
 MOST_BYTES = 5400
 """Of words in one notice: as text and with its envelope that stays below 8,000."""
-ALIVE_SECONDS = 5.0
-SILENT_SECONDS = 20.0
+ALIVE_SECONDS = 2.0
+SILENT_SECONDS = 9.0
 """A node that has said nothing for so long, while an answer is on its way, is gone."""
 _WORDS: "msgspec.msgpack.Decoder[list[Relayed]]" = msgspec.msgpack.Decoder(list[Relayed])
 

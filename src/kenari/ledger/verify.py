@@ -130,12 +130,8 @@ def _check(entry: Entry, prices: dict[str, Price]) -> Iterator[str]:
     try:
         if entry.kind == "credit":
             credit = read_credit(entry.body)
-            if (credit.id, credit.account, credit.amount, credit.time) != (
-                entry.id,
-                entry.account,
-                entry.amount,
-                entry.time,
-            ):
+            said = (credit.id, credit.account, credit.amount, credit.time, "", 0, (0, 0, 0, 0))
+            if said != (entry.id, entry.account, entry.amount, entry.time, entry.model, entry.status, entry.tokens):
                 yield f"{where}: its columns are not those of its body"
             return
         bill = read_bill(entry.body)
@@ -143,13 +139,31 @@ def _check(entry: Entry, prices: dict[str, Price]) -> Iterator[str]:
         yield f"{where}: its body cannot be read: {error}"
         return
     amount = 0 if bill.unlimited else -bill.charge
-    if (bill.id, bill.account, bill.key, bill.charge, amount, bill.time) != (
+    tokens = bill.tokens
+    counted = (tokens.input, tokens.cache_read, tokens.cache_write, tokens.output)
+    said = (
+        bill.kind,
+        bill.id,
+        bill.account,
+        bill.key,
+        bill.charge,
+        amount,
+        bill.time,
+        bill.model,
+        bill.status,
+        counted,
+    )
+    if said != (
+        entry.kind,
         entry.id,
         entry.account,
         entry.key,
         entry.charge,
         entry.amount,
         entry.time,
+        entry.model,
+        entry.status,
+        entry.tokens,
     ):
         yield f"{where}: its columns are not those of its body"
     price = bill.price

@@ -10,15 +10,15 @@ from collections.abc import Sequence
 import msgspec
 
 from kenari.core.caller import Budget, Caller
-from kenari.core.errors import KenariError
+from kenari.core.errors import KenariError, key_was_used
 from kenari.core.ports import Hold, Reservation
 from kenari.core.price import Price
 from kenari.core.windows import day_of, window_start
 from kenari.store.chain import Chain, NewEntry
-from kenari.store.database import Database, Value, listed, rows_of
+from kenari.store.database import Database, listed, rows_of
 from kenari.store.moves import Adopt, Extend, Move, Outcome, Release, Reserve, Settle, Terms, closed_by, who_of
 from kenari.store.records import HoldRow, Settlement
-from kenari.store.rows import price_text
+from kenari.store.rows import hold_values
 
 REPEAT_SECONDS = 24 * 3600.0
 """How long an Idempotency-Key is remembered (F14)."""
@@ -54,6 +54,13 @@ class _Open(msgspec.Struct, frozen=True):
     unlimited: bool
 
 
+class _Made(msgspec.Struct, frozen=True):
+    """A hold that the batch opens, and the digest of its Idempotency-Key."""
+
+    hold: HoldRow
+    repeat: str
+
+
 class Batch:
     """One batch within one transaction."""
 
@@ -65,7 +72,7 @@ class Batch:
         self._open: dict[str, _Open] = {}
         self._done: set[str] = set()
         self._repeats: dict[tuple[str, str], tuple[str, str]] = {}
-        self._holds: dict[str, tuple[Value, ...]] = {}
+        self._made: dict[str, _Made] = {}
         self._larger: dict[str, int] = {}  # holds that may be extended, and how large they are
         self._extended: list[tuple[str, str, str, int]] = []  # hold, account, key, by how much
         self._entries: list[NewEntry] = []
@@ -166,7 +173,7 @@ class Batch:
 
     def _reserve(self, move: Reserve) -> Hold:
         wanted, caller = move.reservation, move.reservation.caller
-        if wanted.id in self._holds:
+        if wanted.id in self._made:
             raise KenariError("internal_error", "two requests have one id. send the request again; tell the operator")
         self._check_repeat(wanted)
         granted = wanted.amount
@@ -195,15 +202,18 @@ class Batch:
         return Hold(wanted.id, caller, granted)
 
     def _extend(self, move: Extend) -> Hold:
-        """Set more aside for a hold that is open: in the table, or closed later in this very batch."""
+        """Set more aside for a hold that is open: in the table, or opened or closed in this very batch."""
         id, caller, granted = move.hold.id, move.hold.caller, move.amount
-        open = self._open.get(id)
-        if open is None and id not in self._larger:
+        open, made = self._open.get(id), self._made.get(id)
+        if open is None and made is None and id not in self._larger:
             raise KenariError("upstream_unavailable", "this request is not open any more. send it again")
         if not caller.unlimited:
             granted = self._granted(caller, move.amount, move.least)
             self._hold(caller.account, caller.key, granted)
-        if open is not None:
+        if made is not None:
+            amount = made.hold.amount + granted
+            self._made[id] = _Made(msgspec.structs.replace(made.hold, amount=amount), made.repeat)
+        elif open is not None:
             amount = open.amount + granted
             self._open[id] = msgspec.structs.replace(open, amount=amount)
         else:
@@ -218,11 +228,7 @@ class Batch:
         if known is None:
             return
         body, request = known
-        if body == wanted.repeat.body.hex():
-            text = f"a request with this idempotency key was already made: {request}. its answer is not kept; see GET /v1/generation?id={request}"
-        else:
-            text = f"this idempotency key came with another body before, in request {request}. use a new key for a new request"
-        raise KenariError("idempotency_conflict", text)
+        raise key_was_used(request, "before" if body == wanted.repeat.body.hex() else "with another body")
 
     def _granted(self, caller: Caller, amount: int, least: int) -> int:
         """How much of an amount is set aside; raises the 402."""
@@ -270,9 +276,9 @@ class Batch:
         )
         held = self._database.run(f"SELECT COALESCE(SUM(amount), 0) FROM holds WHERE account = ?{column}", values)
         amount, reserved = int(spent[0][0]), int(held[0][0])
-        for hold in self._holds.values():
-            if hold[1] == caller.account and (not of_key or hold[2] == caller.key):
-                reserved += _whole(hold[4])
+        for made in self._made.values():
+            if made.hold.account == caller.account and (not of_key or made.hold.key == caller.key):
+                reserved += made.hold.amount
         for _, account, key, added in self._extended:  # not in the table yet
             if account == caller.account and (not of_key or key == caller.key):
                 reserved += added
@@ -285,7 +291,8 @@ class Batch:
         return amount, reserved
 
     def _adopt(self, hold: HoldRow) -> bool:
-        if hold.id in self._done or hold.id in self._holds:
+        """Open a hold once. One that the batch closes later was taken out of the table, and is there all the same."""
+        if hold.id in self._done or hold.id in self._made or hold.id in self._open:
             return False
         if not hold.unlimited:
             self._hold(hold.account, hold.key, hold.amount)
@@ -330,10 +337,11 @@ class Batch:
 
     def _close(self, id: str) -> _Open | None:
         """Take out an open hold: one that the table had, or one that was opened earlier in this very batch."""
-        row = self._holds.pop(id, None)
-        if row is None:
+        made = self._made.pop(id, None)
+        if made is None:
             return self._open.pop(id, None)
-        return _Open(str(row[1]), str(row[2]), _whole(row[4]), str(row[10]), bool(row[9]))
+        hold = made.hold
+        return _Open(hold.account, hold.key, hold.amount, made.repeat, hold.unlimited)
 
     def _spend(self, settlement: Settlement) -> None:
         for subject in ("account:" + settlement.account, "key:" + settlement.key):
@@ -372,19 +380,7 @@ class Batch:
     def _add_hold(self, hold: HoldRow, repeat: str) -> None:
         if hold.price is not None:
             self.prices[hold.price.version] = hold.price
-        self._holds[hold.id] = (
-            hold.id,
-            hold.account,
-            hold.key,
-            hold.model,
-            hold.amount,
-            hold.estimate,
-            hold.owner,
-            hold.created_at,
-            price_text(hold.price),
-            int(hold.unlimited),
-            repeat,
-        )
+        self._made[hold.id] = _Made(hold, repeat)
 
     # what is written
 
@@ -423,9 +419,9 @@ class Batch:
                 [value for row in spent for value in row],
             )
         self._write_repeats()
-        if self._holds:
-            values = [value for row in self._holds.values() for value in row]
-            run(f"INSERT INTO holds VALUES {rows_of(len(self._holds), _HOLD_COLUMNS)}", values)
+        if self._made:
+            values = [value for made in self._made.values() for value in hold_values(made.hold, made.repeat)]
+            run(f"INSERT INTO holds VALUES {rows_of(len(self._made), _HOLD_COLUMNS)}", values)
         larger = [(id, self._larger[id]) for id in sorted({one[0] for one in self._extended})]
         if larger:
             run(
@@ -450,8 +446,3 @@ _POOR = {
     "insufficient_balance": "the balance of this account does not cover the request. ask the operator for credit, or lower the output cap",
     "budget_exceeded": "the budget of this key or account does not cover the request. wait for its next window, or lower the output cap",
 }
-
-
-def _whole(value: Value) -> int:
-    assert isinstance(value, int)
-    return value

@@ -228,9 +228,13 @@ class Reports:
                 charge=row[8],
                 body=row[9].encode(),
                 hash=row[10],
+                model=row[11],
+                status=row[12],
+                tokens=row[13:17],
             )
             for row in self._database.run(
-                "SELECT writer, seq, id, kind, account, key_id, time, amount, charge, body, hash FROM entries"
+                "SELECT writer, seq, id, kind, account, key_id, time, amount, charge, body, hash, model, status, input,"
+                " cache_read, cache_write, output FROM entries"
                 " WHERE (writer, seq) > (?, ?) ORDER BY writer, seq LIMIT ?",
                 (writer, seq, PAGE),
             )

@@ -7,7 +7,7 @@ import msgspec
 
 from kenari.core.caller import Budget, Rates, Scope
 from kenari.core.price import Price
-from kenari.store.database import Row
+from kenari.store.database import Row, Value
 from kenari.store.records import Account, Audited, BillLine, HoldRow, KeyRow, SecretRow
 from kenari.wire import jsonx
 
@@ -107,6 +107,23 @@ def hold_of(row: Row) -> HoldRow:
         created_at=created_at,
         price=None if price is None else _read(_PRICE, price),
         unlimited=bool(unlimited),
+    )
+
+
+def hold_values(hold: HoldRow, repeat: str) -> tuple[Value, ...]:
+    """All columns of a hold's row; `repeat` is the digest of its Idempotency-Key."""
+    return (
+        hold.id,
+        hold.account,
+        hold.key,
+        hold.model,
+        hold.amount,
+        hold.estimate,
+        hold.owner,
+        hold.created_at,
+        price_text(hold.price),
+        int(hold.unlimited),
+        repeat,
     )
 
 

@@ -54,11 +54,13 @@ def _fit_system(turn: Turn, leading: bool, target: Target) -> Turn:
 
 def _fit_parts(turn: Turn, origin: str, target: Target, moved: list[Part], notices: list[Notice]) -> Turn:
     crossing = origin != target.dialect
+    # an empty text beside others is one that providers refuse (D27); a message that is nothing else is its author's
+    says = any(_says(part) for part in turn.parts)
     parts: list[Part] = []
     for index, part in enumerate(turn.parts):
         match part:
             case TextPart():
-                stays = part.text or not (crossing or (origin == "chat" and _is_hollow(part, turn)))
+                stays = part.text or not (crossing or (origin == "chat" and part.raw is not None and says))
                 billing = crossing and turn.role == "system" and part.text.startswith(_BILLING)  # D21
                 if stays and not billing:
                     parts.append(part)
@@ -78,12 +80,6 @@ def _fit_parts(turn: Turn, origin: str, target: Target, moved: list[Part], notic
     return msgspec.structs.replace(turn, parts=parts, touched=turn.touched | {"content"})
 
 
-def _is_hollow(part: TextPart, turn: Turn) -> bool:
-    """Whether an empty text is a part of its own beside others, which providers refuse (D27); a message that is nothing
-    but an empty text is its author's."""
-    return part.raw is not None and any(_says(other) for other in turn.parts)
-
-
 def _says(part: Part) -> bool:
     return not isinstance(part, ReasoningPart) and not (isinstance(part, TextPart) and not part.text)
 
@@ -96,8 +92,9 @@ def part_path(turn: Turn, index: int, origin: str) -> str:
         return turn.param
     if isinstance(turn.parts[index], ResultPart) and origin == "chat":  # the message itself is the result
         return f"{turn.param}.content"
-    before = sum(not isinstance(part, ReasoningPart) for part in turn.parts[:index])
-    return f"{turn.param}.content[{before if origin == 'chat' else index}]"
+    if origin == "chat" and isinstance(turn.parts[0], ReasoningPart):  # a field of its own there, which is read first
+        index -= 1
+    return f"{turn.param}.content[{index}]"
 
 
 def _fit_medium(part: ImagePart | FilePart | AudioPart, path: str, target: Target) -> Part:

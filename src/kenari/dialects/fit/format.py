@@ -68,7 +68,7 @@ def fit_format(request: Request, target: Target) -> Request:
 
 def function_name(wanted: Format) -> str:
     """The name of the function that carries an answer of this format."""
-    return squeeze_name(wanted.name or "response", set())
+    return squeeze_name(wanted.name or "response", ())
 
 
 def _as_function(request: Request, wanted: Format) -> Request:

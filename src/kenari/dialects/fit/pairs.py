@@ -1,5 +1,7 @@
 """Calls and their results, side by side: providers refuse results away from their calls (D27, F12)."""
 
+from collections import Counter, deque
+
 import msgspec
 
 from kenari.core.request import CallPart, Part, ResultPart, Turn
@@ -12,11 +14,11 @@ def pair_results(turns: list[Turn]) -> list[Turn]:
     """
     if _is_paired(turns):
         return turns
-    waiting: dict[str, list[ResultPart]] = {}
+    waiting: dict[str, deque[ResultPart]] = {}
     for turn in turns:
         for part in turn.parts:
             if isinstance(part, ResultPart):
-                waiting.setdefault(part.call_id, []).append(part)
+                waiting.setdefault(part.call_id, deque()).append(part)
     out: list[Turn] = []
     for turn in turns:
         if turn.role == "assistant":
@@ -30,7 +32,7 @@ def pair_results(turns: list[Turn]) -> list[Turn]:
     return out
 
 
-def _put_calls(turn: Turn, waiting: dict[str, list[ResultPart]], out: list[Turn]) -> None:
+def _put_calls(turn: Turn, waiting: dict[str, deque[ResultPart]], out: list[Turn]) -> None:
     """Append an assistant turn and, behind it, the results of its calls."""
     parts: list[Part] = []
     results: list[Part] = []
@@ -39,7 +41,7 @@ def _put_calls(turn: Turn, waiting: dict[str, list[ResultPart]], out: list[Turn]
             mates = waiting.get(part.call_id)
             if not mates:
                 continue
-            results.append(mates.pop(0))
+            results.append(mates.popleft())
         parts.append(part)
     if len(parts) != len(turn.parts):
         turn = msgspec.structs.replace(turn, parts=parts, touched=turn.touched | {"calls", "content"})
@@ -50,19 +52,21 @@ def _put_calls(turn: Turn, waiting: dict[str, list[ResultPart]], out: list[Turn]
 
 
 def _is_paired(turns: list[Turn]) -> bool:
-    open_calls: list[str] = []
+    open_calls: Counter[str] = Counter()
     for turn in turns:
         if turn.role == "assistant":
             if open_calls:
                 return False
-            open_calls = [part.call_id for part in turn.parts if isinstance(part, CallPart)]
+            open_calls = Counter(part.call_id for part in turn.parts if isinstance(part, CallPart))
             continue
         found = False
         for part in turn.parts:
             if isinstance(part, ResultPart):
                 if part.call_id not in open_calls:
                     return False
-                open_calls.remove(part.call_id)
+                open_calls[part.call_id] -= 1
+                if not open_calls[part.call_id]:
+                    del open_calls[part.call_id]
                 found = True
         if open_calls and not found:
             return False

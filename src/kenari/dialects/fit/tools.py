@@ -25,9 +25,9 @@ def fit_tools(
         return [], None, {}
     names: dict[str, ToolName] = {}
     tools: list[Tool] = []
-    plain = {tool.name for tool in request.tools if tool.namespace is None}
+    taken = {tool.name for tool in request.tools if tool.namespace is None}  # and every name that is given
     for tool in request.tools:
-        fitted = _fit_tool(tool, target, names, plain, notices)
+        fitted = _fit_tool(tool, target, names, taken, notices)
         if fitted is not None:
             tools.append(fitted)
     choice = request.tool_choice
@@ -41,7 +41,7 @@ def fit_tools(
 
 
 def _fit_tool(
-    tool: Tool, target: Target, names: dict[str, ToolName], plain: set[str], notices: list[Notice]
+    tool: Tool, target: Target, names: dict[str, ToolName], taken: set[str], notices: list[Notice]
 ) -> Tool | None:
     if tool.deferred:  # not referenced yet (D19)
         return None
@@ -49,12 +49,10 @@ def _fit_tool(
         notices.append(Notice("custom", f"the freeform tool {tool.name}"))
         return None
     if tool.namespace is None:
-        taken = set(names)
-        name = tool.name
+        seen = squeeze_name(tool.name, names, len(names))
     else:
-        taken = set(names) | plain
-        name = f"{tool.namespace}__{tool.name}"
-    seen = squeeze_name(name, taken)
+        seen = squeeze_name(f"{tool.namespace}__{tool.name}", taken, len(names))
+    taken.add(seen)
     names[seen] = ToolName(tool.name, tool.namespace, tool.custom)
     strict = tool.strict if target.profile.strict_tools else None
     if tool.custom:
@@ -100,7 +98,7 @@ def _rename_turn(turn: Turn, seen_of: dict[tuple[str | None, str], str]) -> Turn
 
 def _past_name(part: CallPart) -> str:
     """A name for a call of a tool that is no longer offered."""
-    return squeeze_name(f"{part.namespace}__{part.name}" if part.namespace else part.name, set())
+    return squeeze_name(f"{part.namespace}__{part.name}" if part.namespace else part.name, ())
 
 
 def _function_arguments(part: CallPart) -> tuple[bytes, bool]:
