@@ -161,6 +161,7 @@ BROKEN: dict[str, tuple[str, str, Spoil]] = {
         _replaced('"(tool_calls|tool_use)"(?=[,}])', '"stop"', "chat", "messages"),
     ),
     "results lost": ("tool-result", "quotes_result", _replaced("K7731", "?")),
+    "pictures lost": ("image", "sees", _replaced("as pictures: image/png, [0-9]+ bytes", "as pictures: none")),
     "a cut that is not told": ("cut", "cut", _replaced('"(length|max_tokens|max_output_tokens)"', '"stop"')),
     "errors with 200": ("no-model", "refused_400_404", _always_200),
     "errors as pages": ("bad-request", "in_own_envelope", _as_html),
