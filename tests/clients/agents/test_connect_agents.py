@@ -12,6 +12,7 @@ from gateway import KEY
 from agents.checks import assert_nothing_lost, assert_stable_prefix
 from agents.conftest import Bench
 from agents.model import THOUGHT, Script, calls
+from agents.pictures import look, put_picture, sent
 from agents.programs import (
     CLAUDE,
     CLINE,
@@ -33,7 +34,7 @@ PROGRAMS = [CODEX, CLAUDE, *(pytest.param(one, marks=pytest.mark.agents_slow) fo
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_what_connect_writes_works(chat_bench: Bench, program: Program, tmp_path: Path) -> None:
-    """The agent's own file and the variables that are named, and nothing else."""
+    """The agent's own file and the variables that are named, and nothing else: it works, and its model sees pictures."""
     place = chat_bench.place(tmp_path)
     place.home.mkdir()
     client = program.name.removesuffix("-chat")
@@ -49,7 +50,9 @@ def test_what_connect_writes_works(chat_bench: Bench, program: Program, tmp_path
     named = re.findall(r"export (\w+)=(\S+)", done.stdout)
     variables = {name: KEY if value == "kn-..." else value for name, value in named}
     variables |= CLINE_ALONE if program is CLINE else {}
-    chat_bench.model.begin(written=Script([calls(program.hands.shell("echo worked"))]))
+    picture = put_picture(place)
+    steps = [calls(program.hands.shell("echo worked")), calls(look(program, picture))]
+    chat_bench.model.begin(written=Script(steps))
 
     def setup(_: Place) -> dict[str, str]:
         return variables
@@ -58,7 +61,10 @@ def test_what_connect_writes_works(chat_bench: Bench, program: Program, tmp_path
     outcome = run(bare, place, "Do the task:written and stop.")
     assert outcome.status == 0, outcome
     assert "ALL DONE" in outcome.out
-    assert "worked" in chat_bench.model.of("written")[-1].said.results[0].text
+    last = chat_bench.model.of("written")[-1]
+    assert "worked" in last.said.results[0].text
+    assert last.said.images == 1
+    assert sent(program) in last.seen.raw
 
 
 @pytest.mark.parametrize("program", [CODEX, CLAUDE], ids=lambda program: program.name)
