@@ -67,6 +67,33 @@ def test_where_codex_keeps_its_file(system: Any, environment: dict[str, str], pa
     assert str(place_of(file, system, environment)) == path
 
 
+PLACES = {
+    "claude": (".claude/settings.json",) * 3,
+    "cline": (".cline/data/settings/providers.json",) * 3,
+    "codex": (".codex/config.toml",) * 3,
+    "llm": (
+        ".config/io.datasette.llm/extra-openai-models.yaml",
+        "Library/Application Support/io.datasette.llm/extra-openai-models.yaml",
+        "AppData/Roaming/io.datasette.llm/extra-openai-models.yaml",
+    ),
+    "opencode": (".config/opencode/opencode.json",) * 3,
+    "pi": (".pi/agent/models.json",) * 3,
+    "qwen": (".qwen/settings.json",) * 3,
+}
+"""Where each client's file lies below its user's home, on Linux, macOS and Windows."""
+
+
+@pytest.mark.parametrize("name", WITH_FILE)
+def test_where_each_client_keeps_its_file(name: str) -> None:
+    file = load(name).file
+    assert file is not None
+    linux, macos, windows = PLACES[name]
+    assert str(place_of(file, "linux", {"HOME": "/home/u"})) == f"/home/u/{linux}"
+    assert str(place_of(file, "macos", {"HOME": "/Users/u"})) == f"/Users/u/{macos}"
+    found = place_of(file, "windows", {"USERPROFILE": "C:\\Users\\u"})
+    assert str(found) == "C:\\Users\\u\\" + windows.replace("/", "\\")
+
+
 def test_where_files_lie_by_the_systems_habits() -> None:
     llm, opencode = load("llm").file, load("opencode").file
     assert llm is not None
