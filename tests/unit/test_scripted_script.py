@@ -84,7 +84,7 @@ def test_pictures_that_came_are_named() -> None:
     parts: list[Any] = [held, linked, {"type": "image_url"}, {"type": "text", "text": "look"}]
     asked = {"model": "m", "messages": [{"role": "user", "content": parts}], "stream": True}
     said = text_of(perform(json.dumps(asked).encode(), 1700000000))
-    assert "With it came as pictures: image/png, 8 bytes; address. You wrote: \"look\"." in said
+    assert 'With it came as pictures: image/png, 8 bytes; address. You wrote: "look".' in said
     assert "pictures" not in text_of(played("look", stream=True))
 
 
