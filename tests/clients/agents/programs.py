@@ -177,6 +177,19 @@ CODEX = Program(
     "responses",
 )
 
+
+def _codex_own_setup(place: Place) -> Mapping[str, str]:
+    folder = place.home / ".codex"
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = f'model = "{MODEL}"\nopenai_base_url = "{place.v1}"\n'
+    (folder / "config.toml").write_text(settings, encoding="utf-8")
+    keys = {"CODEX_API_KEY": place.key, "OPENAI_API_KEY": place.key}
+    return {"CODEX_HOME": str(folder), "RUST_LOG": "codex_api=info", **keys}
+
+
+CODEX_OWN = CODEX._replace(name="codex-own", setup=_codex_own_setup)
+"""Codex's own provider with another address: it speaks over a WebSocket and compacts in its own way."""
+
 # -- Claude Code
 
 

@@ -18,6 +18,7 @@ from agents.programs import (
     CLINE,
     CLINE_ALONE,
     CODEX,
+    CODEX_OWN,
     MODEL,
     OPENCODE_CHAT,
     PI_CHAT,
@@ -107,17 +108,10 @@ def test_run_starts_the_real_agent(chat_bench: Bench, program: Program, tmp_path
 def test_codex_over_a_websocket(chat_bench: Bench, tmp_path: Path) -> None:
     """D24, S104: Codex's own provider opens one connection and sends only what is new; the model gets all of it."""
     place = chat_bench.place(tmp_path)
-
-    def setup(_: Place) -> dict[str, str]:
-        folder = place.home / ".codex"
-        folder.mkdir(parents=True)
-        (folder / "config.toml").write_text(f'model = "{MODEL}"\nopenai_base_url = "{place.v1}"\n')
-        return {"CODEX_HOME": str(folder), "CODEX_API_KEY": KEY, "OPENAI_API_KEY": KEY, "RUST_LOG": "codex_api=info"}
-
     shell = CODEX.hands.shell
     thinks = [calls(shell(f"echo number-{word}"), reasoning=THOUGHT) for word in ("one", "two")]
     chat_bench.model.begin(socket=Script(thinks))
-    outcome = run(CODEX._replace(setup=setup), place, "Do the task:socket and stop.")
+    outcome = run(CODEX_OWN, place, "Do the task:socket and stop.")
     assert outcome.status == 0, outcome
     assert "connected to Responses WebSocket status=101" in outcome.err
     exchanges = chat_bench.model.of("socket")

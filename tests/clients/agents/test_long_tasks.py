@@ -16,6 +16,7 @@ from agents.programs import (
     CLAUDE,
     CLINE,
     CODEX,
+    CODEX_OWN,
     OPENCODE_CHAT,
     OPENCODE_MESSAGES,
     OPENCODE_RESPONSES,
@@ -28,6 +29,7 @@ from agents.programs import (
     run,
 )
 from agents.reading import Conversation
+from kenari.dialects.responses.packed import QUESTION
 
 pytestmark = pytest.mark.agents_slow
 NOTES = "NOTES-ON-WHAT-WAS-DONE"
@@ -121,9 +123,9 @@ FULL = 125_000
 """Tokens that the usage of a round says: more than any of these windows bears."""
 
 
-@pytest.mark.parametrize("program", [CODEX, *OPENCODES, QWEN], ids=named)
+@pytest.mark.parametrize("program", [CODEX, CODEX_OWN, *OPENCODES, QWEN], ids=named)
 def test_notes_in_the_middle_of_a_task(bench: Bench, program: Program, tmp_path: Path) -> None:
-    """U1: our usage tells it when, an ordinary request asks for notes on all that was done, and it goes on from them."""
+    """U1, D24: our usage tells it when, notes are asked for on all that was done, and it goes on from them."""
 
     def asked(said: Conversation) -> Play:
         if not any(NOTES in message for message in said.messages):
@@ -131,8 +133,8 @@ def test_notes_in_the_middle_of_a_task(bench: Bench, program: Program, tmp_path:
         return Play(text=("ALL DONE",))
 
     def work(said: Conversation) -> Play:
-        if any(NOTES in message for message in said.messages):
-            return Play(text=("ALL DONE",))
+        if any(NOTES in message for message in said.messages) or said.users[-1] == QUESTION:
+            return asked(said)
         return Play(calls=(program.hands.shell("echo a-lot"),), finish="tool_calls", prompt=FULL)
 
     place, limit = bench.place(tmp_path), LIMITS[program.name.partition("-")[0]]
