@@ -85,7 +85,8 @@ def _streamed(speaks: str, body: bytes) -> Heard:
     events: list[Any] = [jsonx.value(frame.data) for frame in frames if frame.data != b"[DONE]"]
     head = events[0]
     for event in events:
-        error = event.get("error") or (event.get("response") or {}).get("error")
+        response: Any = event.get("response")
+        error: Any = event.get("error") or (response and response.get("error"))
         if error:
             return Heard("", "", f"the stream breaks off. {_told(error)}")
     head = head[HOLDERS[speaks]] if speaks in HOLDERS else head
@@ -100,7 +101,6 @@ def _piece(speaks: str, event: Any) -> str:
         case "responses":
             return event["delta"] if event["type"] == "response.output_text.delta" else ""
         case "messages":
-            delta = event.get("delta") or {}
-            return str(delta.get("text", "")) if event["type"] == "content_block_delta" else ""
+            return str(event["delta"].get("text", "")) if event["type"] == "content_block_delta" else ""
         case _:
             return "".join(str(choice["delta"].get("content") or "") for choice in event["choices"])
