@@ -297,16 +297,16 @@ def _qwen_command(prompt: str) -> Sequence[str]:
     return ("--auth-type", "openai", "--yolo", "-p", prompt)
 
 
+def _qwen_shell(command: str) -> Call:
+    """On a busy machine it loses the output of a command that ends at once."""
+    return call("run_shell_command", command=f"{command}; sleep 0.5", is_background=False, description="a step")
+
+
+_QWEN_HANDS = hands("", ("read_file", "file_path"), ("edit", "file_path", "old_string", "new_string"))
 QWEN = Program(
     "qwen",
     "@qwen-code/qwen-code",
-    hands(
-        "run_shell_command",
-        ("read_file", "file_path"),
-        ("edit", "file_path", "old_string", "new_string"),
-        is_background=False,
-        description="a step",
-    ),
+    _QWEN_HANDS._replace(shell=_qwen_shell),
     _qwen_setup,
     _qwen_command,
     "chat",
