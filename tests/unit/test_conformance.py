@@ -129,7 +129,19 @@ def _without_patience(reply: Reply) -> Reply:
     return reply._replace(headers={name: value for name, value in reply.headers.items() if name != "retry-after"})
 
 
+def _with_status(status: int) -> Spoil:
+    """Errors get another status."""
+    return lambda reply: reply if reply.status == 200 else reply._replace(status=status)
+
+
+def _as_text(reply: Reply) -> Reply:
+    return reply._replace(headers={"content-type": "text/plain"})
+
+
 BROKEN: dict[str, tuple[str, str, Spoil]] = {
+    "another content-type": ("text", "answered", _as_text),
+    "no text": ("text", "says", _replaced(r'"(text|content|delta)":"[^"]+"', r'"\1":""')),
+    "all in one piece": ("text", "in_pieces", _replaced(r'"(content|text|delta)":" [^"]*"', r'"\1":""')),
     "no last word": ("text", "ended", _without_last_frame),
     "two last words": (
         "text",
@@ -161,8 +173,13 @@ BROKEN: dict[str, tuple[str, str, Spoil]] = {
         _replaced('"(tool_calls|tool_use)"(?=[,}])', '"stop"', "chat", "messages"),
     ),
     "results lost": ("tool-result", "quotes_result", _replaced("K7731", "?")),
+    "pictures lost": ("image", "sees", _replaced("as pictures: image/png, [0-9]+ bytes", "as pictures: none")),
     "a cut that is not told": ("cut", "cut", _replaced('"(length|max_tokens|max_output_tokens)"', '"stop"')),
     "errors with 200": ("no-model", "refused_400_404", _always_200),
+    "a wrong key is a missing page": ("no-key", "refused_401_403", _with_status(404)),
+    "nonsense is the server's fault": ("bad-request", "refused_400", _with_status(500)),
+    "busy is broken": ("busy", "refused_429", lambda reply: _without_patience(reply)._replace(status=500)),
+    "a failing provider is the client's fault": ("down", "refused_5xx", _with_status(400)),
     "errors as pages": ("bad-request", "in_own_envelope", _as_html),
     "one envelope for all": ("no-key", "in_own_envelope", _replaced('"type":"error",', "", "messages")),
     "errors without words": ("no-key", "in_own_envelope", _replaced('"message"', '"detail"')),
@@ -181,6 +198,11 @@ def test_a_broken_gateway_fails(kenari: Kenari, name: str) -> None:
     if BY_ID[scenario].rests:
         time.sleep(2.1)  # what it asked for was spoilt: kenari leaves the busy provider alone until then
     assert any(f": {check}: " in fault for fault in faults), faults
+
+
+def test_each_check_finds_a_broken_gateway() -> None:
+    """The two that are not in the list have tests of their own below."""
+    assert {check for _, check, _ in BROKEN.values()} | {"lives", "prompt_after_leavers"} == set(CHECKS)
 
 
 def test_a_gateway_that_is_slow_after_clients_left_fails(kenari: Kenari) -> None:

@@ -17,7 +17,7 @@ from gateway import KEY, Gateway, config_text, running_gateway
 from upstream import Play, scripted_provider
 
 from kenari.cli import main
-from kenari.connect import jsonc
+from kenari.connect import jsonc, merge
 from kenari.connect.client import Client, File, Server, fill, load, names
 from kenari.connect.merge import MergeError, merged
 from kenari.connect.place import place_of, system_of
@@ -65,6 +65,33 @@ def test_where_codex_keeps_its_file(system: Any, environment: dict[str, str], pa
     file = load("codex").file
     assert file is not None
     assert str(place_of(file, system, environment)) == path
+
+
+PLACES = {
+    "claude": (".claude/settings.json",) * 3,
+    "cline": (".cline/data/settings/providers.json",) * 3,
+    "codex": (".codex/config.toml",) * 3,
+    "llm": (
+        ".config/io.datasette.llm/extra-openai-models.yaml",
+        "Library/Application Support/io.datasette.llm/extra-openai-models.yaml",
+        "AppData/Roaming/io.datasette.llm/extra-openai-models.yaml",
+    ),
+    "opencode": (".config/opencode/opencode.json",) * 3,
+    "pi": (".pi/agent/models.json",) * 3,
+    "qwen": (".qwen/settings.json",) * 3,
+}
+"""Where each client's file lies below its user's home, on Linux, macOS and Windows."""
+
+
+@pytest.mark.parametrize("name", WITH_FILE)
+def test_where_each_client_keeps_its_file(name: str) -> None:
+    file = load(name).file
+    assert file is not None
+    linux, macos, windows = PLACES[name]
+    assert str(place_of(file, "linux", {"HOME": "/h/u"})) == f"/h/u/{linux}"
+    assert str(place_of(file, "macos", {"HOME": "/U/u"})) == f"/U/u/{macos}"
+    found = place_of(file, "windows", {"USERPROFILE": "C:\\Users\\u"})
+    assert str(found) == "C:\\Users\\u\\" + windows.replace("/", "\\")
 
 
 def test_where_files_lie_by_the_systems_habits() -> None:
@@ -170,6 +197,21 @@ def test_toml_that_is_broken_is_not_touched() -> None:
         merged(fill(load("codex"), SERVER), "model = ")
 
 
+def test_a_new_toml_file_needs_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Printing a set-up and writing a file that was not there work where the extra is missing; changing one says so."""
+    odd = Server(SERVER.url, SERVER.key, 'a"b\\c\x7f\n漢')
+    client = fill(load("codex"), odd)
+    made = merged(client, USERS_TOML)
+    monkeypatch.setattr(merge, "tomlkit", None)
+    new = merged(client, "")
+    values = tomllib.loads(new)
+    assert values == client.settings
+    assert values["model"] == odd.model
+    assert tomllib.loads(made)["model_providers"]["kenari"]["base_url"] in new
+    with pytest.raises(MergeError, match=r"pip install 'kenari\[connect\]'"):
+        merged(client, USERS_TOML)
+
+
 def test_yaml_has_one_block_of_ours() -> None:
     client = fill(load("llm"), SERVER)
     first = merged(client, "- model_id: mine # keep")
@@ -186,16 +228,54 @@ def test_check_sends_what_the_client_sends(name: str) -> None:
     sent = probe(client, SERVER)
     assert sent.path.startswith("/v1/")
     assert "kn-secret" in sent.headers[client.key_header]
-    assert json.loads(sent.body)["model"] == SERVER.model
+    body = json.loads(sent.body)
+    assert body["model"] == SERVER.model
+    assert body.get("stream", False) is (
+        client.file is not None
+    )  # agents and llm stream, the libraries' examples do not
 
 
 @pytest.mark.parametrize("speaks", ["chat", "messages", "responses"])
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b"{}", b'{"error":"x"}', b"null"])
 @pytest.mark.parametrize("status", [200, 502])
 def test_an_answer_that_is_none_is_told(speaks: Any, body: bytes, status: int) -> None:
-    good, words = verdict(msgspec.structs.replace(load("codex"), speaks=speaks), status, body)
-    assert not good
-    assert words.startswith(f"{status} with a body that is no answer")
+    for streams in (False, True):
+        good, words = verdict(msgspec.structs.replace(load("codex"), speaks=speaks, streams=streams), status, body)
+        assert not good
+        assert words.startswith(f"{status} with a body that is no answer")
+
+
+STREAMS = {
+    "chat": (
+        '{"model":"m","choices":[{"delta":{"content":"hi"}}]}',
+        '{"error":{"code":"busy","message":"no"}}',
+        "[DONE]",
+    ),
+    "messages": (
+        '{"type":"message_start","message":{"model":"m"}}',
+        '{"type":"error","error":{"type":"busy","message":"no"}}',
+        '{"type":"message_stop"}',
+    ),
+    "responses": (
+        '{"type":"response.created","response":{"model":"m","error":null}}',
+        '{"type":"response.failed","response":{"model":"m","error":{"code":"busy","message":"no"}}}',
+        '{"type":"response.completed","response":{"model":"m","error":null}}',
+    ),
+}
+"""Of each format: how a stream begins, an error in it, and its last word."""
+
+
+@pytest.mark.parametrize("speaks", STREAMS)
+def test_a_stream_that_breaks_off_is_told(speaks: Any) -> None:
+    begin, error, end = STREAMS[speaks]
+    client = msgspec.structs.replace(load("codex"), speaks=speaks)
+
+    def seen(*events: str) -> tuple[bool, str]:
+        return verdict(client, 200, "".join(f"data: {event}\n\n" for event in events).encode())
+
+    assert seen(begin, end) == (True, f"m says {'hi' if speaks == 'chat' else ''!r}")
+    assert seen(begin) == (False, "the stream ends without its last event. does a proxy cut it?")
+    assert seen(begin, error, end) == (False, "the stream breaks off. busy: no")
 
 
 # -- the commands

@@ -78,6 +78,16 @@ def test_indonesian_is_answered_in_indonesian() -> None:
     assert "bukan model bahasa" in plain(played("alat"))["choices"][0]["message"]["content"]
 
 
+def test_pictures_that_came_are_named() -> None:
+    held = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+    linked = {"type": "image_url", "image_url": {"url": "https://pictures.example/a.png"}}
+    parts: list[Any] = [held, linked, {"type": "image_url"}, {"type": "text", "text": "look"}]
+    asked = {"model": "m", "messages": [{"role": "user", "content": parts}], "stream": True}
+    said = text_of(perform(json.dumps(asked).encode(), 1700000000))
+    assert 'With it came as pictures: image/png, 8 bytes; address. You wrote: "look".' in said
+    assert "pictures" not in text_of(played("look", stream=True))
+
+
 def test_stream_and_plain_say_the_same() -> None:
     for text in ("hello", "reasoning", "reasoning tool", "parallel", "long"):
         stream = played(text, stream=True, tools=[WEATHER, TIME])

@@ -250,6 +250,46 @@ def test_compact_loses_nothing_when_the_model_says_nothing(gateway: Gateway) -> 
         assert [item["content"] for item in answer["output"]] == ["a"]
 
 
+TALK: list[Json] = [{"role": "user", "content": "launch on Tuesday"}, {"role": "assistant", "content": "noted"}]
+OFFER: Json = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}}
+TRIGGER: Json = {"type": "compaction_trigger"}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_trigger_in_the_input_asks_for_notes(gateway: Gateway, provider: ScriptedProvider, stream: bool) -> None:
+    """D24: Codex's own provider compacts this way, amid a task: the answer is one item, and the prefix stays as it was."""
+    body = {"model": "says", "input": [*TALK, TRIGGER], "tools": [OFFER], "stream": stream}
+    answer = gateway.call("/v1/responses", body)
+    assert answer.status == 200
+    asked = provider.last().body
+    assert (asked["tools"], asked["tool_choice"]) == ([OFFER], "none")
+    assert asked["input"][:2] == TALK
+    assert asked["input"][2]["content"][0]["text"].startswith("Stop here and write down this conversation")
+    if stream:
+        frames = [json.loads(line[6:]) for line in answer.body.decode().splitlines() if line.startswith("data: ")]
+        kinds = ["created", "output_item.added", "output_item.done", "completed"]
+        assert [frame["type"] for frame in frames] == [f"response.{kind}" for kind in kinds]
+        assert frames[1]["item"] == frames[2]["item"]
+        response = frames[3]["response"]
+        assert response["output"] == [frames[2]["item"]]
+    else:
+        response = answer.json()
+    assert [item["type"] for item in response["output"]] == ["compaction"]
+    assert response["status"] == "completed"
+    assert response["usage"]["total_tokens"] == 20
+    more = [*response["output"], {"role": "user", "content": "when?"}]
+    assert gateway.call("/v1/responses", {"model": "says", "input": more}).status == 200
+    assert _input(provider)[0]["content"][0]["text"].endswith("\n\none two")
+
+
+def test_a_trigger_that_brings_no_notes_fails(gateway: Gateway) -> None:
+    """D24, D16: with an empty item the agent would go on without its past."""
+    answer = gateway.call("/v1/responses", {"model": "mute", "input": [*TALK, TRIGGER], "stream": True})
+    assert b"event: response.failed" in answer.body
+    assert b"wrote no notes" in answer.body
+    assert b"response.completed" not in answer.body
+
+
 @pytest.mark.parametrize(
     ("body", "param"),
     [

@@ -1,11 +1,12 @@
 """The checks, one function each: what is wrong with an answer, in one line; None when nothing is."""
 
+from base64 import b64decode
 from collections.abc import Callable
 from itertools import pairwise
 from typing import TypeAlias
 
 from kenari.conformance.observe import Answer, Frame, Json, Said
-from kenari.conformance.scenario import TOOLS, Scenario
+from kenari.conformance.scenario import IMAGE, TOOLS, Scenario
 from kenari.wire import jsonx
 
 Check: TypeAlias = Callable[[Scenario, Answer, Said], str | None]
@@ -150,6 +151,12 @@ def quotes_result(scenario: Scenario, _: Answer, words: Said) -> str | None:
     return None if scenario.result in words.text else f"the result is not in {words.text[:80]!r}"
 
 
+def sees(_: Scenario, __: Answer, words: Said) -> str | None:
+    """The picture reached the model, whole: the scripted one says what it was given."""
+    shown = f"image/png, {len(b64decode(IMAGE))} bytes"
+    return None if shown in words.text else f"the model was not shown {shown}: {words.text[-80:]!r}"
+
+
 def cut(_: Scenario, __: Answer, words: Said) -> str | None:
     """The finish says that the answer was cut."""
     return None if words.finish == "length" else f"the finish is {words.finish or 'missing'}"
@@ -240,6 +247,7 @@ CHECKS: dict[str, Check] = {
         calls_two,
         finished_by_call,
         quotes_result,
+        sees,
         cut,
         counted,
         lives,

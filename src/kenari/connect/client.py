@@ -42,6 +42,8 @@ class Client(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     title: str
     speaks: Speaks
     key_header: Literal["authorization", "x-api-key"] = "authorization"
+    streams: bool = False
+    """It asks for streams, so `--check` does too: what cuts or holds back a stream on the way is seen."""
     file: File | None = None
     settings: dict[str, Any] = {}
     block: str = ""

@@ -1,5 +1,6 @@
 """A client's file with kenari's settings in it; what else the user wrote, comments too, stays."""
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any, cast
@@ -9,7 +10,7 @@ from kenari.connect.client import Client
 
 try:
     import tomlkit
-except ImportError:  # an extra: only a file in TOML needs it
+except ImportError:  # an extra: only a TOML file that holds something already needs it
     tomlkit = None
 
 BEGIN = "# kenari begins (written by `kenari connect`)"
@@ -37,6 +38,8 @@ def merged(client: Client, text: str) -> str:
 
 
 def _merge_toml(text: str, settings: Mapping[str, Any]) -> str:
+    if not text.strip():
+        return _toml(settings)
     if tomlkit is None:
         raise MergeError("changing a TOML file needs tomlkit. run: pip install 'kenari[connect]'")
     try:
@@ -45,6 +48,23 @@ def _merge_toml(text: str, settings: Mapping[str, Any]) -> str:
         raise MergeError(f"the file is not valid TOML: {error}. repair it, or add the settings by hand") from None
     _update(cast("Any", document), settings)
     return tomlkit.dumps(document)  # pyright: ignore[reportUnknownMemberType]
+
+
+def _toml(settings: Mapping[str, Any], path: str = "") -> str:
+    """A file of its own: plain values first, then a table for each group of them."""
+    plain = {name: value for name, value in settings.items() if not isinstance(value, Mapping)}
+    lines = [f"[{path}]"] if path and plain else []
+    lines += [f"{name} = {_toml_value(value)}" for name, value in plain.items()]
+    tables = ["\n".join(lines) + "\n"] if lines else []
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            tables.append(_toml(cast("Mapping[str, Any]", value), f"{path}.{name}" if path else name))
+    return "\n".join(tables)
+
+
+def _toml_value(value: Any) -> str:
+    """A string, a number or a boolean; TOML writes them as JSON does, but for one control character."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _update(table: Any, settings: Mapping[str, Any]) -> None:

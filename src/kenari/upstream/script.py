@@ -120,7 +120,8 @@ def _answer(request: ChatRequest, wishes: Wishes) -> str:
     if "tool" in wishes.named or "parallel" in wishes.named:
         return _words(wishes, *_NO_TOOLS)
     said = wishes.said[:_QUOTED]
-    return _words(wishes, *_PLAIN) + (_words(wishes, *_SAID).format(said) if said else "")
+    seen = _words(wishes, *_SEEN).format("; ".join(wishes.pictures)) if wishes.pictures else ""
+    return _words(wishes, *_PLAIN) + seen + (_words(wishes, *_SAID).format(said) if said else "")
 
 
 def _wanted_json(form: Any) -> Any:
@@ -282,6 +283,7 @@ _PLAIN = (
     "Kata kunci dalam pesan pendek mengaturnya: penalaran, alat, paralel, panjang, lambat, gagal, galat, saring, "
     "kosong, gema, cepat.",
 )
+_SEEN = (" With it came as pictures: {}.", " Gambar yang disertakan: {}.")
 _SAID = (' You wrote: "{}".', ' Anda menulis: "{}".')
 _REASONING = (
     "A script does not think. These words stand where the reasoning of a model would stand.",

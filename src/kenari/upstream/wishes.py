@@ -113,6 +113,8 @@ class Wishes(NamedTuple):
     status: int
     """The HTTP status that `error` asks for, 0 without it."""
     indonesian: bool
+    pictures: tuple[str, ...] = ()
+    """What came beside the text as pictures: the kind and size of each that is held in the request, else `address`."""
 
 
 _REQUEST = jsonx.decoder(ChatRequest)
@@ -128,7 +130,8 @@ def read_request(body: bytes) -> ChatRequest:
 
 def read_wishes(messages: list[Message]) -> Wishes:
     """The keywords of the last thing that the user wrote; a number behind `slow` and `error` is theirs."""
-    said = next((text for message in reversed(messages) if message.role == "user" and (text := last_text(message))), "")
+    last = next((one for one in reversed(messages) if one.role == "user" and last_text(one)), None)
+    said = "" if last is None else last_text(last)
     words: list[str] = _WORD.findall(said.lower()) if len(said) <= LONGEST else []
     named: set[str] = set()
     pause, status = 0.0, 0
@@ -143,17 +146,34 @@ def read_wishes(messages: list[Message]) -> Wishes:
         elif wish == "error":
             status = int(number) if number is not None and 400 <= number < 600 else 500
     indonesian = sum(_INDONESIAN.fullmatch(word) is not None for word in words) >= (1 if len(words) <= 3 else 2)
-    return Wishes(said, frozenset(named), pause, status, indonesian)
+    return Wishes(said, frozenset(named), pause, status, indonesian, () if last is None else pictures(last.content))
 
 
 def texts(content: Any) -> list[str]:
     """The texts of a message's content."""
     if isinstance(content, str):
         return [content]
+    return [part["text"] for part in _parts(content) if isinstance(part.get("text"), str)]
+
+
+def pictures(content: Any) -> tuple[str, ...]:
+    """What a message's content holds as pictures, each in two or three words: `image/png, 77 bytes`."""
+    shown: list[str] = []
+    for part in _parts(content):
+        named = part.get("image_url")
+        address = cast("dict[str, Any]", named).get("url") if isinstance(named, dict) else None
+        if not isinstance(address, str):
+            continue
+        head, _, data = address.partition(";base64,")
+        held = len(data) * 3 // 4 - data[-2:].count("=")
+        shown.append(f"{head.removeprefix('data:')}, {held} bytes" if data else "address")
+    return tuple(shown)
+
+
+def _parts(content: Any) -> list[dict[str, Any]]:
     if not isinstance(content, list):
         return []
-    parts = [cast("dict[str, Any]", part) for part in cast("list[Any]", content) if isinstance(part, dict)]
-    return [part["text"] for part in parts if isinstance(part.get("text"), str)]
+    return [cast("dict[str, Any]", part) for part in cast("list[Any]", content) if isinstance(part, dict)]
 
 
 def last_text(message: Message) -> str:

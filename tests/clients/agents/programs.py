@@ -177,6 +177,19 @@ CODEX = Program(
     "responses",
 )
 
+
+def _codex_own_setup(place: Place) -> Mapping[str, str]:
+    folder = place.home / ".codex"
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = f'model = "{MODEL}"\nopenai_base_url = "{place.v1}"\n'
+    (folder / "config.toml").write_text(settings, encoding="utf-8")
+    keys = {"CODEX_API_KEY": place.key, "OPENAI_API_KEY": place.key}
+    return {"CODEX_HOME": str(folder), "RUST_LOG": "codex_api=info", **keys}
+
+
+CODEX_OWN = CODEX._replace(name="codex-own", setup=_codex_own_setup)
+"""Codex's own provider with another address: it speaks over a WebSocket and compacts in its own way."""
+
 # -- Claude Code
 
 
@@ -284,16 +297,16 @@ def _qwen_command(prompt: str) -> Sequence[str]:
     return ("--auth-type", "openai", "--yolo", "-p", prompt)
 
 
+def _qwen_shell(command: str) -> Call:
+    """On a busy machine it loses the output of a command that ends at once."""
+    return call("run_shell_command", command=f"{command}; sleep 0.5", is_background=False, description="a step")
+
+
+_QWEN_HANDS = hands("", ("read_file", "file_path"), ("edit", "file_path", "old_string", "new_string"))
 QWEN = Program(
     "qwen",
     "@qwen-code/qwen-code",
-    hands(
-        "run_shell_command",
-        ("read_file", "file_path"),
-        ("edit", "file_path", "old_string", "new_string"),
-        is_background=False,
-        description="a step",
-    ),
+    _QWEN_HANDS._replace(shell=_qwen_shell),
     _qwen_setup,
     _qwen_command,
     "chat",

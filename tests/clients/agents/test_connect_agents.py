@@ -12,11 +12,13 @@ from gateway import KEY
 from agents.checks import assert_nothing_lost, assert_stable_prefix
 from agents.conftest import Bench
 from agents.model import THOUGHT, Script, calls
+from agents.pictures import look, put_picture, sent
 from agents.programs import (
     CLAUDE,
     CLINE,
     CLINE_ALONE,
     CODEX,
+    CODEX_OWN,
     MODEL,
     OPENCODE_CHAT,
     PI_CHAT,
@@ -33,7 +35,7 @@ PROGRAMS = [CODEX, CLAUDE, *(pytest.param(one, marks=pytest.mark.agents_slow) fo
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_what_connect_writes_works(chat_bench: Bench, program: Program, tmp_path: Path) -> None:
-    """The agent's own file and the variables that are named, and nothing else."""
+    """The agent's own file and the variables that are named, and nothing else: it works, and its model sees pictures."""
     place = chat_bench.place(tmp_path)
     place.home.mkdir()
     client = program.name.removesuffix("-chat")
@@ -49,7 +51,9 @@ def test_what_connect_writes_works(chat_bench: Bench, program: Program, tmp_path
     named = re.findall(r"export (\w+)=(\S+)", done.stdout)
     variables = {name: KEY if value == "kn-..." else value for name, value in named}
     variables |= CLINE_ALONE if program is CLINE else {}
-    chat_bench.model.begin(written=Script([calls(program.hands.shell("echo worked"))]))
+    picture = put_picture(place)
+    steps = [calls(program.hands.shell("echo worked")), calls(look(program, picture))]
+    chat_bench.model.begin(written=Script(steps))
 
     def setup(_: Place) -> dict[str, str]:
         return variables
@@ -58,7 +62,10 @@ def test_what_connect_writes_works(chat_bench: Bench, program: Program, tmp_path
     outcome = run(bare, place, "Do the task:written and stop.")
     assert outcome.status == 0, outcome
     assert "ALL DONE" in outcome.out
-    assert "worked" in chat_bench.model.of("written")[-1].said.results[0].text
+    last = chat_bench.model.of("written")[-1]
+    assert "worked" in last.said.results[0].text
+    assert last.said.images == 1
+    assert sent(program) in last.seen.raw
 
 
 @pytest.mark.parametrize("program", [CODEX, CLAUDE], ids=lambda program: program.name)
@@ -101,17 +108,10 @@ def test_run_starts_the_real_agent(chat_bench: Bench, program: Program, tmp_path
 def test_codex_over_a_websocket(chat_bench: Bench, tmp_path: Path) -> None:
     """D24, S104: Codex's own provider opens one connection and sends only what is new; the model gets all of it."""
     place = chat_bench.place(tmp_path)
-
-    def setup(_: Place) -> dict[str, str]:
-        folder = place.home / ".codex"
-        folder.mkdir(parents=True)
-        (folder / "config.toml").write_text(f'model = "{MODEL}"\nopenai_base_url = "{place.v1}"\n')
-        return {"CODEX_HOME": str(folder), "CODEX_API_KEY": KEY, "OPENAI_API_KEY": KEY, "RUST_LOG": "codex_api=info"}
-
     shell = CODEX.hands.shell
     thinks = [calls(shell(f"echo number-{word}"), reasoning=THOUGHT) for word in ("one", "two")]
     chat_bench.model.begin(socket=Script(thinks))
-    outcome = run(CODEX._replace(setup=setup), place, "Do the task:socket and stop.")
+    outcome = run(CODEX_OWN, place, "Do the task:socket and stop.")
     assert outcome.status == 0, outcome
     assert "connected to Responses WebSocket status=101" in outcome.err
     exchanges = chat_bench.model.of("socket")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.checks import assert_nothing_lost, assert_stable_prefix
+from agents.checks import assert_nothing_lost, assert_stable_prefix, assert_thoughts_return
 from agents.conftest import Bench
 from agents.model import THOUGHT, Script, calls
 from agents.programs import (
@@ -58,3 +58,4 @@ def test_edit_a_file(bench: Bench, program: Program, tmp_path: Path) -> None:
     assert len(exchanges) == 5
     assert_nothing_lost(exchanges, ["first-output", "second-output", "beta", "", "gamma"])
     assert_stable_prefix(exchanges)
+    assert_thoughts_return(exchanges, bench.dialect, program.client)

@@ -13,15 +13,10 @@ from kenari.dialects.base import Answer
 from kenari.dialects.fields import Fields
 from kenari.dialects.responses import request
 from kenari.dialects.responses.dialect import ResponsesDialect
-from kenari.dialects.responses.packed import pack
+from kenari.dialects.responses.packed import QUESTION, pack
 from kenari.dialects.responses.resource import usage_object
 from kenari.wire import jsonx
 
-QUESTION = (
-    "Stop here and write down this conversation for whoever continues it without having seen it. Say what the user "
-    "wants, what was decided and why, what was done and found (names of files, commands, values, errors, word for word "
-    "where they matter), and what is left to do next. Write only these notes."
-)
 _KEPT = ("model", "instructions", "prompt_cache_key", "reasoning", "max_output_tokens", "temperature", "top_p")
 
 

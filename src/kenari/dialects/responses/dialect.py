@@ -7,9 +7,11 @@ from kenari.core.events import Event
 from kenari.core.fold import Reply
 from kenari.core.profile import Profile
 from kenari.core.request import Request
-from kenari.dialects.base import Answer, Decoder, Encoder, Glance, Named, Passed, RelayRule
+from kenari.dialects.base import Answer, Decoder, Glance, Named, Passed, RelayRule
 from kenari.dialects.envelope import envelope
 from kenari.dialects.responses import decode, encode, outgoing, request
+from kenari.dialects.responses.notes import NotesEncoder
+from kenari.dialects.responses.packed import ASKED
 from kenari.wire import jsonx
 
 
@@ -40,7 +42,7 @@ class ResponsesDialect:
 
     def encode_reply(self, reply: Reply, answer: Answer) -> bytes:
         """The client's plain answer."""
-        return encode.encode_reply(reply, answer)
+        return self.encoder(answer).whole(reply)
 
     def glance(self, body: bytes) -> Glance | None:
         """Every request takes all steps."""
@@ -54,9 +56,9 @@ class ResponsesDialect:
         """A provider's stream."""
         return decode.ResponsesDecoder(answer_id)
 
-    def encoder(self, answer: Answer) -> Encoder:
+    def encoder(self, answer: Answer) -> encode.ResponsesEncoder:
         """A client's stream."""
-        return encode.ResponsesEncoder(answer)
+        return NotesEncoder(answer) if ASKED in answer.request.fields else encode.ResponsesEncoder(answer)
 
     def encode_error(self, error: KenariError, request_id: str) -> bytes:
         """The OpenAI envelope."""

@@ -19,7 +19,7 @@ from kenari.core.request import (
     Turn,
 )
 from kenari.dialects.fields import Fields, data_url
-from kenari.dialects.responses.packed import unpack
+from kenari.dialects.responses.packed import QUESTION, unpack
 from kenari.wire import jsonx
 
 _TEXT = frozenset({"input_text", "output_text", "text", "summary_text", "reasoning_text"})
@@ -58,6 +58,7 @@ class History:
 
     def __init__(self, notices: list[Notice]) -> None:
         self.turns: list[Turn] = []
+        self.asked = False  # for notes on the conversation, by a `compaction_trigger`
         self._notices = notices
         self._run = ""  # what the last turn still takes: "assistant" items or "results"
 
@@ -89,6 +90,9 @@ class History:
             _follow(item)
         elif kind == "compaction":
             self._take_compaction(item, raw, path)
+        elif kind == "compaction_trigger":
+            self._take_message("user", [TextPart(jsonx.escape(QUESTION))], None, path)
+            self.asked = True
         elif kind != "additional_tools":  # unknown kinds are dropped (S140)
             self._notices.append(Notice(kind[:64], "an input item of an unknown kind"))
         return item if kind in _LISTINGS else None

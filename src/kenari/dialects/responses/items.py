@@ -8,7 +8,7 @@ from kenari.core.ids import item_id
 from kenari.core.request import CallPart
 from kenari.wire import jsonx
 
-PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc", "custom_tool_call": "ctc"}
+PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc", "custom_tool_call": "ctc", "compaction": "cmp"}
 
 
 def new_id(kind: str, answer_id: str, index: int) -> str:

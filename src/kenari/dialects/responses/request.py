@@ -7,6 +7,7 @@ from kenari.core.events import Escaped
 from kenari.core.request import EFFORTS, Format, Notice, Request, Served, TextPart, Thinking, Tool, ToolChoice, Turn
 from kenari.dialects.fields import Fields, read_sampling
 from kenari.dialects.responses.history import History
+from kenari.dialects.responses.packed import ASKED
 from kenari.dialects.served import read_served
 from kenari.wire import jsonx
 
@@ -24,6 +25,7 @@ _UNDERSTOOD = frozenset(
         "text",
         "prompt_cache_key",
         "previous_response_id",
+        ASKED,
         *SAMPLING,
     ]
 )
@@ -54,7 +56,8 @@ def decode_request(body: bytes, formats: bool = False) -> Request:
         stream=fields.boolean("stream") or False,
         tools=tools,
         served=served,
-        tool_choice=_tool_choice(fields),
+        # notes are words; the tools stay, for what a provider has cached begins with them
+        tool_choice=ToolChoice("none") if tools and ASKED in fields.members else _tool_choice(fields),
         max_output=fields.integer("max_output_tokens", 1),
         sampling=read_sampling(fields, SAMPLING),
         thinking=_thinking(fields),
@@ -87,6 +90,8 @@ def _turns(fields: Fields, tools: list[Tool], notices: list[Notice], served: lis
         listing = history.add(raw, f"input[{position}]")
         if listing is not None:
             _merge(tools, _read_tools(listing, notices, served))
+    if history.asked:
+        fields.members[ASKED] = Raw(b"true")
     return turns + history.turns
 
 
