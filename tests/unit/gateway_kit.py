@@ -70,6 +70,10 @@ class Exchange:
             self.out += data
             self.writes.append(data)
 
+    def raw(self) -> Callable[[bytes], None] | None:
+        """There are no chunks."""
+        return None
+
     def end(self) -> None:
         """Record the end."""
         self.ended = True

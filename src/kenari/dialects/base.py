@@ -57,10 +57,12 @@ class Passed(msgspec.Struct, frozen=True, gc=False):
 
 
 class Speaker(NamedTuple):
-    """Writes more of the block that is under way: one piece, or several that follow each other."""
+    """Writes more of the block that is under way: one piece, or several that follow each other. `around` is what stands
+    before and behind each piece, where that is always the same."""
 
     one: Callable[[Escaped], bytes]
     many: Callable[[list[Escaped]], bytes]
+    around: tuple[bytes, bytes] = (b"", b"")
 
 
 class Steady(msgspec.Struct, frozen=True, gc=False):

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, Protocol
 
 import httptools
@@ -184,6 +184,10 @@ class HttpExchange:
         if self.gone or self._done or not data:
             return
         self.wire.send(CHUNK % (len(data), data) if self._chunked else data)
+
+    def raw(self) -> Callable[[bytes], None] | None:
+        """Takes whole chunks; None where the answer has none, or is over."""
+        return self.wire.send if self._chunked and not self.gone and not self._done else None
 
     def end(self) -> None:
         """The answer is complete."""

@@ -80,6 +80,9 @@ class SocketExchange:
         if self._frames.comments != comments:
             self._socket.ping()
 
+    def raw(self) -> None:
+        """A message is no chunk."""
+
     def end(self) -> None:
         """The turn is answered."""
         self.done, self.watcher = True, None

@@ -16,6 +16,7 @@ from kenari.gateway.estimate import completed_usage
 from kenari.gateway.gate import Gate, Phase
 from kenari.gateway.hedge import Inlet
 from kenari.gateway.plan import Candidate
+from kenari.gateway.quick import Quick
 from kenari.gateway.runs import TOGETHER, opening_of, run_of, text_of
 from kenari.gateway.sinks import Say
 from kenari.gateway.tally import Count, Tally
@@ -72,6 +73,7 @@ class Attempt:
         self._frames: Frames | None = None
         self._steady: Steady | None = None  # what the next frame most likely looks like, and who takes its text then
         self._say: Say | None = None
+        self._quick: Quick | None = None  # the same without us, once two such frames have followed each other
         self._call: Call | None = None
         self._mode = ""
         self._status = 0
@@ -123,6 +125,7 @@ class Attempt:
         """What this attempt used (so far), estimated where the provider did not say."""
         if self._used is not None:
             return self._used
+        self._note_quick()
         gate, tally = self.gate, self.tally
         said = (gate.output_bytes + 3) // 4 if tally is None else tally.tokens
         if self._spent and tally is not None:
@@ -156,6 +159,8 @@ class Attempt:
             text = text_of(steady, data)
             if text and self._takes(text):
                 say.one(text, now)
+                if self._quick is None:
+                    self._hasten(steady)
                 return
         if self.done.done():
             return
@@ -218,7 +223,7 @@ class Attempt:
 
     def _read(self, frames: Frames, decoder: Decoder, data: bytes) -> None:
         """Bytes of a stream, frame by frame."""
-        self._steady = self._say = None
+        self._slow_down()
         try:
             whole = frames.feed(data)
         except KenariError as error:
@@ -240,8 +245,32 @@ class Attempt:
             self._say = self._sink.speaker(steady.kind, steady.index)
             self._steady = steady
 
+    def _hasten(self, steady: Steady) -> None:
+        """Let the pieces that follow go from connection to connection."""
+        quick, call = self._sink.quick(steady, self.tally), self._call
+        if quick is not None and call is not None:
+            self._quick = quick
+            call.hasten(quick.take)
+
+    def _slow_down(self) -> None:
+        """What comes is no longer known."""
+        self._steady = self._say = None
+        if self._quick is not None:
+            self._note_quick()
+            self._quick = None
+            if self._call is not None:
+                self._call.hasten(None)
+
+    def _note_quick(self) -> None:
+        """What went by without us."""
+        quick = self._quick
+        if quick is not None:
+            self.gate.output_bytes += quick.said
+            quick.said, self._last = 0, max(self._last, quick.last)
+
     def on_end(self) -> None:
         """The body is complete."""
+        self._slow_down()
         self._over, self._call = True, None
         if self.done.done():
             return
@@ -265,6 +294,7 @@ class Attempt:
 
     def on_lost(self, error: KenariError) -> None:
         """The transport broke."""
+        self._slow_down()
         self._over, self._call = True, None
         if self.done.done():
             return
@@ -281,7 +311,7 @@ class Attempt:
         """The client has gone: the provider's call is broken off at once."""
         if not self.done.done():
             self.left = True
-            self._steady = self._say = None
+            self._slow_down()
             self._close()
             self._sink.attach(None)
             self.done.set_result(None)
@@ -303,6 +333,7 @@ class Attempt:
         """Timeouts: head, first content, silence in mid-stream, the deadline, and the short wait after a last word. True
         when it is over."""
         if not self._over:
+            self._note_quick()
             self._look(now)
         return self._over
 
@@ -398,14 +429,14 @@ class Attempt:
         if usage is not self.gate.usage:
             out = [*out, Meter(usage)]
         self.gate.phase = Phase.OVER
-        self._steady = self._say = None
+        self._slow_down()
         self._sink.attach(None)
         self._sink.put(out, last=True)
         self.done.set_result(None)
 
     def _fail(self, error: KenariError) -> None:
         self.gate.fail(error)
-        self._steady = self._say = None
+        self._slow_down()
         self.error = self.gate.error or error
         self._close()
         self._sink.attach(None)

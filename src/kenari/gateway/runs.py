@@ -2,7 +2,7 @@
 
 from kenari.core.events import Escaped
 from kenari.dialects.base import Steady
-from kenari.wire.jsonx import CAREFUL
+from kenari.wire.jsonx import PLAIN
 
 TOGETHER = 2048
 """Bytes of one reading that are worth looking for a run in."""
@@ -14,7 +14,7 @@ def text_of(steady: Steady, data: bytes) -> Escaped:
     if not data.startswith(before) or not data.endswith(after):
         return b""
     text = data[len(before) : -len(after)]
-    return text if len(text.translate(None, CAREFUL)) == len(text) else b""
+    return text if text.translate(PLAIN) == text else b""
 
 
 def run_of(steady: Steady, data: bytes) -> tuple[list[Escaped], int]:
@@ -32,7 +32,7 @@ def run_of(steady: Steady, data: bytes) -> tuple[list[Escaped], int]:
     head, tail = len(before), 2 - len(after)
     texts = [line[head:tail] for line in run[:-2].split(b"\n")[::2]]
     together = b"".join(texts)
-    if b"" in texts or len(together.translate(None, CAREFUL)) != len(together):
+    if b"" in texts or together.translate(PLAIN) != together:
         return [], 0
     return (texts, end) if before + (after + before).join(texts) + after == run else ([], 0)
 

@@ -11,7 +11,9 @@ from kenari.core.events import Escaped, Event, Reason, Text
 from kenari.core.fold import Fold
 from kenari.core.ports import Exchange
 from kenari.core.profile import Profile
-from kenari.dialects.base import Answer, Dialect, Encoder, Passed
+from kenari.dialects.base import Answer, Dialect, Encoder, Passed, Steady
+from kenari.gateway.quick import Quick
+from kenari.gateway.tally import Tally
 from kenari.wire.sse import KEEPALIVE
 
 
@@ -105,6 +107,11 @@ class Sink:
         called again; None where there is nothing shorter."""
         return None
 
+    def quick(self, steady: Steady, tally: Tally | None) -> Quick | None:
+        """What takes such frames from the provider's connection to the client's, as long as a `speaker` holds; None where
+        there is no such way. `tally` counts along."""
+        return None
+
     def fail(self, error: KenariError) -> None:
         """The answer failed after `begun`."""
         raise NotImplementedError
@@ -127,6 +134,7 @@ class StreamSink(Sink):
         self._keepalive, self._noop_after = silence
         self._last_bytes = self._last_event = clock()
         self._kept: list[bytes] | None = None
+        self._quick: Quick | None = None  # the last one: it knows when it wrote
 
     def cork(self) -> bool:
         self._kept = []
@@ -171,6 +179,14 @@ class StreamSink(Sink):
 
         return Say(one, many)
 
+    def quick(self, steady: Steady, tally: Tally | None) -> Quick | None:
+        write = self.exchange.raw() if self.begun and not self.ended else None
+        speaker = self._encoder.speaker(steady.kind, steady.index) if write is not None else None
+        if write is None or speaker is None:
+            return None
+        self._quick = Quick(steady, speaker, write, self._clock, tally)
+        return self._quick
+
     def _write(self, data: bytes) -> None:
         if self._kept is None:
             self.exchange.write(data)
@@ -188,6 +204,8 @@ class StreamSink(Sink):
         """A comment after each silent `keepalive` (S15), a real no-op after each silent `noop_after` (D15)."""
         if self.ended or self.gone or self._paused:
             return
+        if self._quick is not None and self._quick.last > self._last_event:
+            self._last_bytes = self._last_event = self._quick.last
         if now - self._last_event >= self._noop_after:
             self._begin()
             self.exchange.write(self._encoder.noop())

@@ -85,7 +85,7 @@ class ChatEncoder:
         if kind is not Text or not self.started:
             return None
         one = (self._text.replace(b"%", b"%%") + b"%b" + self._text_end).__mod__  # a call in C
-        return Speaker(one, self._run)
+        return Speaker(one, self._run, (self._text, self._text_end))
 
     def _run(self, texts: list[bytes]) -> bytes:
         return self._text + self._between.join(texts) + self._text_end

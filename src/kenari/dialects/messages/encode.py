@@ -102,7 +102,7 @@ class MessagesEncoder:
         """Text of the open block goes between the same bytes each time."""
         if kind is not Text or not self._prefix or not self._serial.only(index):
             return None
-        return Speaker(self._one, self._run)
+        return Speaker(self._one, self._run, (self._prefix, _DELTA_END))
 
     def _one(self, text: bytes) -> bytes:
         return self._prefix + text + _DELTA_END
