@@ -376,3 +376,23 @@ def test_the_piece_that_is_too_much_is_left_to_the_ordinary_way() -> None:
     assert not quick.take(chunks(b"data: 1\n\n", b"data: 2\n\n"))
     assert not quick.take(chunks(b"data: \n\n"))
     assert not quick.take(b"")
+
+
+@pytest.mark.parametrize("client", kit.FORMATS)
+@pytest.mark.parametrize("times", [1, 60])
+def test_one_reading_is_one_write_with_the_head_and_the_end_too(client: str, times: int) -> None:
+    """A whole stream that comes at once, short or long; then one whose first words come with its head."""
+    said = [kit.ROLE, *([kit.chunk({"content": "word "})] * times)]
+    ends = [kit.STOP, kit.DONE]
+    writes, line = asyncio.run(played([HEAD + chunks(*said, *ends) + b"0\r\n\r\n"], client, rigs(payer=False)))
+    assert len(writes) == 1
+    assert line.ending == "done"
+    assert writes[0].startswith(b"HTTP/1.1 200 OK\r\n")
+    assert writes[0].endswith(b"\r\n0\r\n\r\n")
+    apart, _ = asyncio.run(played([HEAD + chunks(*said), chunks(*ends) + b"0\r\n\r\n"], client, rigs(payer=False)))
+    assert len(apart) == 2
+    assert apart[0].startswith(b"HTTP/1.1 200 OK\r\n")
+    error = b'data: {"error":{"message":"boom","code":503}}\n\n'
+    failed, line = asyncio.run(played([HEAD + chunks(*said), chunks(error) + b"0\r\n\r\n"], client, rigs(payer=False)))
+    assert (len(failed), line.ending) == (2, "failed")
+    assert failed[1].endswith(b"\r\n0\r\n\r\n")

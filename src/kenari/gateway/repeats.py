@@ -251,6 +251,12 @@ class Shared:
         for client in self._clients:
             client.write(data)
 
+    def cork(self) -> None:
+        """Each client's own exchange writes as it comes."""
+
+    def uncork(self) -> None:
+        """Nothing was kept."""
+
     def raw(self) -> None:
         """What is written is kept for those who come later."""
 

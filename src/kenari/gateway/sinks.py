@@ -138,9 +138,14 @@ class StreamSink(Sink):
 
     def cork(self) -> bool:
         self._kept = []
+        self.exchange.cork()
         return True
 
     def uncork(self) -> None:
+        self._flush()
+        self.exchange.uncork()
+
+    def _flush(self) -> None:
         kept, self._kept = self._kept, None
         if kept:
             self.exchange.write(b"".join(kept))
@@ -149,15 +154,20 @@ class StreamSink(Sink):
         data = self._encoder.encode(events)
         if last:
             data += self._encoder.finish()
+        alone = last or not self.begun
+        if alone:  # the head, the data and the end of an answer are not three writes
+            self.exchange.cork()
         if data:
             if not self.begun:
                 self._begin()
             self._write(data)
             self._last_bytes = self._last_event = self._clock()
         if last:
-            self.uncork()
+            self._flush()
             self.ended = True
             self.exchange.end()
+        elif alone and self._kept is None:
+            self.exchange.uncork()
 
     def speaker(self, kind: type[Text] | type[Reason], index: int) -> Say | None:
         speak = self._encoder.speaker(kind, index) if self.begun and not self.ended else None
@@ -194,8 +204,9 @@ class StreamSink(Sink):
             self._kept.append(data)
 
     def fail(self, error: KenariError) -> None:
+        self.exchange.cork()
         self._begin()
-        self.uncork()
+        self._flush()
         self.exchange.write(self._encoder.fail(error))
         self.ended = True
         self.exchange.end()
