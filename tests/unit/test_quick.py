@@ -368,7 +368,7 @@ def test_the_piece_that_is_too_much_is_left_to_the_ordinary_way() -> None:
     steady = Steady(b"data: ", b"\n\n", Text, 0)
     written: list[bytes] = []
     tally = Tally(Count(Request(model="m", turns=[], origin="chat", fields={})), most=3)
-    quick = Quick(steady, Speaker(b"<%b".__mod__, b"".join), written.append, time.monotonic, tally)
+    quick = Quick(steady, Speaker(b"<%b".__mod__, b"".join, b"<%b"), written.append, time.monotonic, tally)
     assert quick.take(chunks(b"data: 12345678\n\n"))
     assert not quick.take(chunks(b"data: 12345678\n\n"))
     assert written == [b"9\r\n<12345678\r\n"]

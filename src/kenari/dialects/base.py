@@ -4,7 +4,7 @@ A dialect decodes clients' requests and encodes answers for them; towards provid
 answers. All its functions are pure: time, ids and randomness come in `Answer`. A dialect never imports another.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
@@ -57,12 +57,22 @@ class Passed(msgspec.Struct, frozen=True, gc=False):
 
 
 class Speaker(NamedTuple):
-    """Writes more of the block that is under way: one piece, or several that follow each other. `around` is what stands
-    before and behind each piece, where that is always the same."""
+    """Writes more of the block that is under way: one piece, or several that follow each other.
+
+    What `one` does can be done without it where `frame` is not empty: the format of a piece's frame, with a place for its
+    text (%b) and, where there are `numbers`, for the next of them (%d). `keep` has to be told the text.
+    """
 
     one: Callable[[Escaped], bytes]
     many: Callable[[list[Escaped]], bytes]
-    around: tuple[bytes, bytes] = (b"", b"")
+    frame: bytes = b""
+    numbers: Iterator[int] | None = None
+    keep: Callable[[Escaped], None] | None = None
+
+
+def literal(text: bytes) -> bytes:
+    """Bytes that stand for themselves in a format."""
+    return text.replace(b"%", b"%%")
 
 
 class Steady(msgspec.Struct, frozen=True, gc=False):

@@ -7,7 +7,7 @@ piece in a chunk of its own is left to the ordinary way, which gives the same (t
 
 from collections.abc import Callable
 
-from kenari.dialects.base import Speaker, Steady
+from kenari.dialects.base import Speaker, Steady, literal
 from kenari.gateway.tally import Tally
 from kenari.wire.http1 import CHUNK
 from kenari.wire.jsonx import PLAIN
@@ -20,7 +20,21 @@ class Quick:
     """Takes chunks of one form. `write` takes chunks for the client, `tally` counts along. `last` is the loop's time of the
     last piece, `said` how many bytes of text came since that was noted."""
 
-    __slots__ = ("_around", "_clock", "_end", "_form", "_speak", "_start", "_tally", "_told", "_write", "last", "said")
+    __slots__ = (
+        "_around",
+        "_clock",
+        "_end",
+        "_form",
+        "_frame",
+        "_keep",
+        "_numbers",
+        "_start",
+        "_tally",
+        "_told",
+        "_write",
+        "last",
+        "said",
+    )
 
     def __init__(
         self,
@@ -30,12 +44,12 @@ class Quick:
         clock: Callable[[], float],
         tally: Tally | None,
     ) -> None:
-        self._form = b"%x\r\n" + _literal(steady.before) + b"%b" + _literal(steady.after) + b"\r\n"
+        self._form = b"%x\r\n" + literal(steady.before) + b"%b" + literal(steady.after) + b"\r\n"
         self._start, self._end = 4 + len(steady.before), -2 - len(steady.after)
-        before, after = speaker.around
-        self._told = b"%x\r\n" + _literal(before) + b"%b" + _literal(after) + b"\r\n" if before else b""
-        self._around = len(before) + len(after)
-        self._speak, self._write = speaker.one, write
+        self._frame, self._numbers, self._keep = speaker.frame, speaker.numbers, speaker.keep
+        self._told = b"%x\r\n" + self._frame + b"\r\n"
+        self._around = 0 if self._numbers is not None else len(self._frame % b"")
+        self._write = write
         self._clock, self._tally = clock, tally
         self.last = clock()
         self.said = 0
@@ -56,16 +70,16 @@ class Quick:
         tally = self._tally
         if tally is not None and not tally.add_text(text):
             return False
-        clock, write, told = self._clock, self._write, self._told
+        clock, write, numbers, keep = self._clock, self._write, self._numbers, self._keep
         self.last = clock()
         self.said += len(text)
-        if told:
-            write(told % (self._around + len(text), text))
+        if keep is not None:
+            keep(text)
+        if numbers is None:
+            write(self._told % (self._around + len(text), text))
         else:
-            speak = self._speak
-            out = speak(text)
-            if out:
-                write(CHUNK % (len(out), out))
+            out = self._frame % (text, next(numbers))
+            write(CHUNK % (len(out), out))
         return True
 
     def _in_capitals(self, data: bytes) -> bool:
@@ -74,8 +88,3 @@ class Quick:
             return False
         self._form = b"%X" + self._form[2:]
         return True
-
-
-def _literal(text: bytes) -> bytes:
-    """Bytes that stand for themselves in a format."""
-    return text.replace(b"%", b"%%")

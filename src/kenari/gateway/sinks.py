@@ -192,7 +192,7 @@ class StreamSink(Sink):
     def quick(self, steady: Steady, tally: Tally | None) -> Quick | None:
         write = self.exchange.raw() if self.begun and not self.ended else None
         speaker = self._encoder.speaker(steady.kind, steady.index) if write is not None else None
-        if write is None or speaker is None:
+        if write is None or speaker is None or not speaker.frame:
             return None
         self._quick = Quick(steady, speaker, write, self._clock, tally)
         return self._quick
