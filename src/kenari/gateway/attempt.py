@@ -204,7 +204,6 @@ class Attempt:
             opening = opening_of(data)
             self._read(frames, decoder, data[:opening])
             data = data[opening:]
-            self._expect(frames, decoder)
         steady, say = self._steady, self._say
         if steady is not None and say is not None:
             texts, end = run_of(steady, data)
@@ -233,8 +232,7 @@ class Attempt:
             events = decoder.feed(whole[0]) if len(whole) == 1 else decoder.feed_all(whole)
             if events or decoder.done:
                 self._advance(events)
-                if len(events) == 1:
-                    self._expect(frames, decoder)
+                self._expect(frames, decoder)
 
     def _expect(self, frames: Frames, decoder: Decoder) -> None:
         """Pieces of one block look the same but for their text: remember how, and who takes them (test_short_ways)."""

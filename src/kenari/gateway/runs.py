@@ -1,5 +1,7 @@
 """Runs of frames that differ in their text only, cut out of a provider's bytes at once (pure)."""
 
+from operator import itemgetter
+
 from kenari.core.events import Escaped
 from kenari.dialects.base import Steady
 from kenari.wire.jsonx import PLAIN
@@ -30,7 +32,7 @@ def run_of(steady: Steady, data: bytes) -> tuple[list[Escaped], int]:
         return [], 0
     run = data[:end]
     head, tail = len(before), 2 - len(after)
-    texts = [line[head:tail] for line in run[:-2].split(b"\n")[::2]]
+    texts = list(map(itemgetter(slice(head, tail)), run[:-2].split(b"\n")[::2]))
     together = b"".join(texts)
     if b"" in texts or together.translate(PLAIN) != together:
         return [], 0
@@ -38,10 +40,10 @@ def run_of(steady: Steady, data: bytes) -> tuple[list[Escaped], int]:
 
 
 def opening_of(data: bytes) -> int:
-    """How many bytes the first three frames are, all where there are fewer: after them a decoder mostly knows how the
+    """How many bytes the first two frames are, all where there are fewer: after them a decoder mostly knows how the
     others look."""
     end = 0
-    for _ in range(3):
+    for _ in range(2):
         end = data.find(b"\n\n", end) + 2
         if end < 2:
             return len(data)
