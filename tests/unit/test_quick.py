@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import operator
 import re
 import time
 from collections.abc import Generator
@@ -20,6 +21,7 @@ from kenari.core.events import Text
 from kenari.core.ports import Line
 from kenari.core.request import Request
 from kenari.dialects.base import Speaker, Steady
+from kenari.dialects.messages.decode import MessagesDecoder
 from kenari.doors.edge import Edge
 from kenari.doors.limits import EdgeLimits
 from kenari.gateway.quick import Quick
@@ -396,3 +398,69 @@ def test_one_reading_is_one_write_with_the_head_and_the_end_too(client: str, tim
     failed, line = asyncio.run(played([HEAD + chunks(*said), chunks(error) + b"0\r\n\r\n"], client, rigs(payer=False)))
     assert (len(failed), line.ending) == (2, "failed")
     assert failed[1].endswith(b"\r\n0\r\n\r\n")
+
+
+def named(kind: str, **members: Any) -> bytes:
+    """A frame of a Messages provider."""
+    return f"event: {kind}\ndata: {json.dumps({'type': kind, **members})}\n\n".encode()
+
+
+def message_of(deltas: list[tuple[str, str]]) -> list[bytes]:
+    """A stream of such a provider: a block for each row of deltas of one kind."""
+    usage = {"input_tokens": 9, "output_tokens": 1}
+    frames = [named("message_start", message={"id": "m", "role": "assistant", "content": [], "usage": usage})]
+    for index, (kind, group) in enumerate(itertools.groupby(deltas, key=operator.itemgetter(0))):
+        block = {"type": kind, kind: ""} | ({"signature": ""} if kind == "thinking" else {})
+        frames.append(named("content_block_start", index=index, content_block=block))
+        for _, text in group:
+            frames.append(named("content_block_delta", index=index, delta={"type": kind + "_delta", kind: text}))
+        if kind == "thinking":
+            proof = {"type": "signature_delta", "signature": "cHJvb2Y="}
+            frames.append(named("content_block_delta", index=index, delta=proof))
+        frames.append(named("content_block_stop", index=index))
+    end = {"stop_reason": "end_turn", "stop_sequence": None}
+    return [*frames, named("message_delta", delta=end, usage={"output_tokens": 7}), named("message_stop")]
+
+
+KINDS = st.tuples(
+    st.sampled_from(["text", "text", "thinking"]), st.sampled_from(["word ", "a", "%b", 'q"', "", "\u00e9"])
+)
+
+
+@given(
+    deltas=st.lists(KINDS, min_size=1, max_size=12),
+    times=st.sampled_from([1, 3, 30]),
+    client=st.sampled_from(kit.FORMATS),
+    cut=CUTS,
+)
+@settings(max_examples=80, deadline=None)
+@example([("thinking", "word "), ("text", "word ")], 30, "messages", EACH)
+@example([("text", "word ")], 30, "chat", EACH)
+@example([("text", "word ")], 30, "responses", Cut([40], [False], [], False))
+def test_a_messages_provider_is_heard_in_the_same_way(
+    deltas: list[tuple[str, str]], times: int, client: str, cut: Cut
+) -> None:
+    """L1, U3: unread or read, the same answer and the same line."""
+    frames = message_of([delta for delta in deltas for _ in range(times)])
+    heard: list[Any] = []
+    for unread in (True, False):
+        steady = MessagesDecoder.steady if unread else never_steady
+        with quicks() as taken, mock.patch.object(MessagesDecoder, "steady", steady):
+            writes, line = asyncio.run(
+                played(cut.reads(list(frames)), client, kit.Rig(kit.Script(), dialect="messages"))
+            )
+        heard.append((unchunked(writes), len(writes), line.ending, line.usage))
+        assert unread or not taken
+        if unread and cut == EACH and len({*deltas}) == 1 and deltas[0][1] == "word " and times == 30:
+            assert len(taken) >= len(deltas) * times - 3
+    assert heard[0] == heard[1]
+
+
+def never_steady(decoder: MessagesDecoder) -> Steady | None:
+    """As if each frame looked otherwise."""
+
+
+def unchunked(writes: list[bytes]) -> bytes:
+    """The body of an answer, without the frames of its chunks."""
+    _, _, rest = b"".join(writes).partition(b"\r\n\r\n")
+    return re.sub(rb"\r\n[0-9a-f]+\r\n", b"", b"\r\n" + rest)

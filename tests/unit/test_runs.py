@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import gateway_kit as kit
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -112,10 +113,11 @@ def test_a_form_that_was_learned_changes_no_event(deltas: list[Any], times: int,
 
 @given(texts=st.lists(st.text("ab,:", max_size=3) | st.sampled_from(['"', "\n", BEHIND.decode(), "\\"]), max_size=8))
 @settings(max_examples=300, deadline=None)
-def test_a_run_is_what_its_frames_are(texts: list[str]) -> None:
+@pytest.mark.parametrize("name", [b"", b"event: delta\n"])
+def test_a_run_is_what_its_frames_are(name: bytes, texts: list[str]) -> None:
     """Cut together is cut one by one; what looks otherwise is left."""
-    steady = Steady(AROUND, BEHIND, Text, 0)
-    frames = [AROUND + text.encode() + BEHIND for text in texts]
+    steady = Steady(name + AROUND, BEHIND, Text, 0)
+    frames = [name + AROUND + text.encode() + BEHIND for text in texts]
     found, end = run_of(steady, b"".join(frames) + b"data: [DONE]\n\n")
     one_by_one = [text_of(steady, frame) for frame in frames]
     if found:

@@ -70,6 +70,15 @@ class Speaker(NamedTuple):
     keep: Callable[[Escaped], None] | None = None
 
 
+def around(data: bytes, text: Escaped) -> tuple[bytes, bytes]:
+    """What stands before and behind a text in one line of JSON; empty where it does not stand there once and for all."""
+    quoted = b'"' + text + b'"'
+    at = data.find(quoted)
+    if at < 0 or data.find(quoted, at + 1) >= 0 or not text or b"\n" in data:
+        return b"", b""
+    return data[: at + 1], data[at + len(quoted) - 1 :]
+
+
 def literal(text: bytes) -> bytes:
     """Bytes that stand for themselves in a format."""
     return text.replace(b"%", b"%%")

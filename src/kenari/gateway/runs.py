@@ -31,8 +31,9 @@ def run_of(steady: Steady, data: bytes) -> tuple[list[Escaped], int]:
     if not data.startswith(before) or end < len(before) + len(after):
         return [], 0
     run = data[:end]
-    head, tail = len(before), 2 - len(after)
-    texts = list(map(itemgetter(slice(head, tail)), run[:-2].split(b"\n")[::2]))
+    lines = before.count(b"\n") + 2  # of a frame: its text is in the last but one
+    own = slice(len(before) - before.rfind(b"\n") - 1, 2 - len(after))
+    texts = list(map(itemgetter(own), run[:-2].split(b"\n")[lines - 2 :: lines]))
     together = b"".join(texts)
     if b"" in texts or together.translate(PLAIN) != together:
         return [], 0

@@ -6,6 +6,7 @@ stands before and behind that text is remembered; a later frame with the same by
 """
 
 from kenari.core.events import Escaped
+from kenari.dialects.base import around
 from kenari.wire.jsonx import PLAIN
 from kenari.wire.sse import Frame
 
@@ -22,12 +23,7 @@ class Splice:
 
     def learn(self, data: bytes, text: Escaped) -> None:
         """A parsed frame `data` was nothing but this text."""
-        literal = b'"' + text + b'"'
-        at = data.find(literal)
-        if at < 0 or data.find(literal, at + 1) >= 0 or not text or b"\n" in data:
-            self._prefix = b""
-            return
-        self._prefix, self._suffix = data[: at + 1], data[at + len(literal) - 1 :]
+        self._prefix, self._suffix = around(data, text)
 
     @property
     def around(self) -> tuple[bytes, bytes]:
