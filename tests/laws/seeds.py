@@ -136,12 +136,7 @@ SEEDS = [
     Seed("S152", RSP + "items.py", '{"type": "summary_text", "text"', '{"type": "text", "text"'),
     Seed("S154", RSP + "items.py", 'out["arguments"] = jsonx', 'out["args"] = jsonx'),
     Seed("F12", "core/ids.py", 'return f"{prefix}_{request}{index:02d}"', 'return f"{prefix}_{index}"'),
-    Seed(
-        "S78",
-        RSP + "encode.py",
-        "self._number = number + 1\n        return b'event",
-        "self._number = number + 2\n        return b'event",
-    ),
+    Seed("S78", RSP + "encode.py", "self._numbers = count()", "self._numbers = count(0, 2)"),
     Seed("S90", RSP + "encode.py", 'self._frame("response.completed"', 'self._frame("response.done"'),
     Seed(
         "S92", RSP + "encode.py", 'return self._frame("response.created"', 'return self._frame("response.in_progress"'

@@ -79,6 +79,16 @@ class Exchange:
             self.out += data
             self.writes.append(data)
 
+    def cork(self) -> None:
+        """Each write is recorded."""
+
+    def uncork(self) -> None:
+        """Nothing was kept."""
+
+    def raw(self) -> Callable[[bytes], None] | None:
+        """There are no chunks."""
+        return None
+
     def end(self) -> None:
         """Record the end."""
         self.ended = True

@@ -7,6 +7,7 @@ from typing import Any
 
 import gateway_kit as kit
 import pytest
+import virtual_time
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_direct import SCRIPTS, undated, untimed
@@ -147,7 +148,7 @@ def served(
             rig.books.notes[-1:],  # how often depends on the time
         ), sum(way.sent for way in ways) - before
 
-    return asyncio.run(run())
+    return virtual_time.run(run())
 
 
 BODIES: st.SearchStrategy[Any] = st.sampled_from(
@@ -302,7 +303,7 @@ def test_a_candidate_in_trouble_is_looked_at() -> None:
             sent.append(sum(pattern.way.sent for pattern in know._patterns.values()))
         return sent
 
-    assert asyncio.run(run()) == [0, 1, 1, 2]
+    assert virtual_time.run(run()) == [0, 1, 1, 2]
 
 
 def test_a_fault_of_ours_is_told_and_booked(monkeypatch: pytest.MonkeyPatch) -> None:

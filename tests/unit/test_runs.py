@@ -4,12 +4,16 @@ import json
 from typing import Any
 
 import gateway_kit as kit
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kenari.core.events import Text
+from kenari.core.events import Event, Text
+from kenari.core.profile import Profile
 from kenari.dialects.base import Steady
+from kenari.dialects.chat.decode import ChatDecoder
 from kenari.gateway.runs import opening_of, run_of, text_of
+from kenari.wire.sse import Frame
 
 PIECE: st.SearchStrategy[str] = st.text('ab é"\\\n', min_size=1, max_size=3) | st.sampled_from(
     ["word ", "x", "", "%", "%b"]
@@ -72,12 +76,48 @@ def test_how_the_bytes_come_changes_nothing(
     assert together[2] == 1 or b"[DONE]" not in end  # one write for one reading; without a last word the end is another
 
 
+class NothingLearned(ChatDecoder):
+    """Reads each frame."""
+
+    def _learn(self, events: list[Event], data: bytes) -> None:
+        pass
+
+
+def with_role(delta: dict[str, Any]) -> dict[str, Any]:
+    """As the first delta of many providers."""
+    return {"role": "assistant", **delta}
+
+
+def two_of(text: str) -> dict[str, Any]:
+    """Two pieces in one delta."""
+    return {"reasoning_content": "t", "content": text}
+
+
+ROLED: st.SearchStrategy[Any] = st.builds(with_role, DELTAS)
+BOTH: st.SearchStrategy[Any] = st.builds(two_of, PIECE)
+
+
+@given(deltas=st.lists(DELTAS | ROLED | BOTH, max_size=12), times=st.integers(1, 3), together=st.booleans())
+@settings(max_examples=300, deadline=None)
+@example([{"role": "assistant", "content": "a"}], 3, False)
+@example([{"reasoning_content": "t", "content": "a"}], 3, False)
+def test_a_form_that_was_learned_changes_no_event(deltas: list[Any], times: int, together: bool) -> None:
+    """L1: from the first piece of a block on, whatever else its frame brought."""
+    frames = [
+        Frame(b"", json.dumps({"choices": [{"delta": delta}]}).encode()) for delta in deltas for _ in range(times)
+    ]
+    learning, reading = ChatDecoder(Profile(), "x"), NothingLearned(Profile(), "x")
+    events = learning.feed_all(frames) if together else [event for frame in frames for event in learning.feed(frame)]
+    assert events == [event for frame in frames for event in reading.feed(frame)]
+
+
 @given(texts=st.lists(st.text("ab,:", max_size=3) | st.sampled_from(['"', "\n", BEHIND.decode(), "\\"]), max_size=8))
 @settings(max_examples=300, deadline=None)
-def test_a_run_is_what_its_frames_are(texts: list[str]) -> None:
+@pytest.mark.parametrize("name", [b"", b"event: delta\n"])
+def test_a_run_is_what_its_frames_are(name: bytes, texts: list[str]) -> None:
     """Cut together is cut one by one; what looks otherwise is left."""
-    steady = Steady(AROUND, BEHIND, Text, 0)
-    frames = [AROUND + text.encode() + BEHIND for text in texts]
+    steady = Steady(name + AROUND, BEHIND, Text, 0)
+    frames = [name + AROUND + text.encode() + BEHIND for text in texts]
     found, end = run_of(steady, b"".join(frames) + b"data: [DONE]\n\n")
     one_by_one = [text_of(steady, frame) for frame in frames]
     if found:
@@ -88,8 +128,8 @@ def test_a_run_is_what_its_frames_are(texts: list[str]) -> None:
         assert not texts or b"" in one_by_one
 
 
-def test_the_opening_is_three_frames() -> None:
+def test_the_opening_is_two_frames() -> None:
     """All, where there are fewer."""
-    assert opening_of(b"a\n\nb\n\nc\n\nd\n\n") == 9
-    assert opening_of(b"a\n\nb\n\nc") == 7
+    assert opening_of(b"a\n\nb\n\nc\n\nd\n\n") == 6
+    assert opening_of(b"a\n\nb") == 4
     assert opening_of(b"") == 0

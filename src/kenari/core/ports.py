@@ -368,6 +368,19 @@ class Exchange(Protocol):
         """The next bytes of a streamed answer: one write to the socket."""
         ...
 
+    def cork(self) -> None:
+        """What follows is to be one write, up to `uncork` or the end of the answer, which come in the same turn."""
+        ...
+
+    def uncork(self) -> None:
+        """Send what was kept."""
+        ...
+
+    def raw(self) -> Callable[[bytes], None] | None:
+        """Takes what `write` takes as an HTTP chunk with its frame, until the end of the answer or the going of the client
+        are told; None where there are no chunks or more is to be done."""
+        ...
+
     def end(self) -> None:
         """The end of a streamed answer."""
         ...

@@ -4,7 +4,7 @@ A dialect decodes clients' requests and encodes answers for them; towards provid
 answers. All its functions are pure: time, ids and randomness come in `Answer`. A dialect never imports another.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
@@ -74,10 +74,31 @@ class Glance(msgspec.Struct, frozen=True, gc=False):
 
 
 class Speaker(NamedTuple):
-    """Writes more of the block that is under way: one piece, or several that follow each other."""
+    """Writes more of the block that is under way: one piece, or several that follow each other.
+
+    What `one` does can be done without it where `frame` is not empty: the format of a piece's frame, with a place for its
+    text (%b) and, where there are `numbers`, for the next of them (%d). `keep` has to be told the text.
+    """
 
     one: Callable[[Escaped], bytes]
     many: Callable[[list[Escaped]], bytes]
+    frame: bytes = b""
+    numbers: Iterator[int] | None = None
+    keep: Callable[[Escaped], None] | None = None
+
+
+def around(data: bytes, text: Escaped) -> tuple[bytes, bytes]:
+    """What stands before and behind a text in one line of JSON; empty where it does not stand there once and for all."""
+    quoted = b'"' + text + b'"'
+    at = data.find(quoted)
+    if at < 0 or data.find(quoted, at + 1) >= 0 or not text or b"\n" in data:
+        return b"", b""
+    return data[: at + 1], data[at + len(quoted) - 1 :]
+
+
+def literal(text: bytes) -> bytes:
+    """Bytes that stand for themselves in a format."""
+    return text.replace(b"%", b"%%")
 
 
 class Steady(msgspec.Struct, frozen=True, gc=False):

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, Protocol
 
 import httptools
@@ -128,6 +128,7 @@ class HttpExchange(msgspec.Struct, eq=False):
     _begun: bool = False
     _done: bool = False
     _chunked: bool = False
+    _kept: list[bytes] | None = None  # what is to be one write
 
     @property
     def done(self) -> bool:
@@ -162,7 +163,7 @@ class HttpExchange(msgspec.Struct, eq=False):
             headers += b"transfer-encoding: chunked\r\n"
         else:
             self.keeps = False
-        self.wire.send(self._head(status, headers) + b"\r\n")
+        self._send(self._head(status, headers) + b"\r\n")
         if self.method == "HEAD":
             self._chunked = False
             self.end()
@@ -171,7 +172,30 @@ class HttpExchange(msgspec.Struct, eq=False):
         """The next bytes, with their chunk's frame in the same write."""
         if self.gone or self._done or not data:
             return
-        self.wire.send(CHUNK % (len(data), data) if self._chunked else data)
+        self._send(CHUNK % (len(data), data) if self._chunked else data)
+
+    def cork(self) -> None:
+        """Each write is a system call, and may wake the client: keep what follows."""
+        if self._kept is None:
+            self._kept = []
+
+    def uncork(self) -> None:
+        """Send it."""
+        kept, self._kept = self._kept, None
+        if kept and not self.gone:
+            self.wire.send(b"".join(kept))
+
+    def _send(self, data: bytes) -> None:
+        if self._kept is None:
+            self.wire.send(data)
+        else:
+            self._kept.append(data)
+
+    def raw(self) -> Callable[[bytes], None] | None:
+        """Takes whole chunks; None where the answer has none, or is over."""
+        if not self._chunked or self.gone or self._done or self._kept is not None:
+            return None
+        return self.wire.send
 
     def end(self) -> None:
         """The answer is complete."""
@@ -180,7 +204,8 @@ class HttpExchange(msgspec.Struct, eq=False):
         self._done = True
         self.watcher = None
         if self._chunked:
-            self.wire.send(LAST_CHUNK)
+            self._send(LAST_CHUNK)
+        self.uncork()
         self.wire.answered(self)
 
     def abort(self) -> None:

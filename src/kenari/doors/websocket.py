@@ -80,6 +80,15 @@ class SocketExchange:
         if self._frames.comments != comments:
             self._socket.ping()
 
+    def cork(self) -> None:
+        """Each frame is a message of its own."""
+
+    def uncork(self) -> None:
+        """Nothing was kept."""
+
+    def raw(self) -> None:
+        """A message is no chunk."""
+
     def end(self) -> None:
         """The turn is answered."""
         self.done, self.watcher = True, None

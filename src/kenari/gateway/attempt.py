@@ -16,6 +16,7 @@ from kenari.gateway.estimate import completed_usage
 from kenari.gateway.gate import Gate, Phase
 from kenari.gateway.hedge import Inlet
 from kenari.gateway.plan import Candidate
+from kenari.gateway.quick import Quick
 from kenari.gateway.runs import TOGETHER, opening_of, run_of, text_of
 from kenari.gateway.sinks import Say
 from kenari.gateway.tally import Count, Tally
@@ -72,6 +73,7 @@ class Attempt:
         self._frames: Frames | None = None
         self._steady: Steady | None = None  # what the next frame most likely looks like, and who takes its text then
         self._say: Say | None = None
+        self._quick: Quick | None = None  # the same without us, once two such frames have followed each other
         self._call: Call | None = None
         self._mode = ""
         self._status = 0
@@ -129,6 +131,7 @@ class Attempt:
         """What this attempt used (so far), estimated where the provider did not say."""
         if self._used is not None:
             return self._used
+        self._note_quick()
         gate, tally = self.gate, self.tally
         said = (gate.output_bytes + 3) // 4 if tally is None else tally.tokens
         if self._spent and tally is not None:
@@ -162,6 +165,8 @@ class Attempt:
             text = text_of(steady, data)
             if text and self._takes(text):
                 say.one(text, now)
+                if self._quick is None:
+                    self._hasten(steady)
                 return
         if self.done.done():
             return
@@ -205,7 +210,6 @@ class Attempt:
             opening = opening_of(data)
             self._read(frames, decoder, data[:opening])
             data = data[opening:]
-            self._expect(frames, decoder)
         steady, say = self._steady, self._say
         if steady is not None and say is not None:
             texts, end = run_of(steady, data)
@@ -224,7 +228,7 @@ class Attempt:
 
     def _read(self, frames: Frames, decoder: Decoder, data: bytes) -> None:
         """Bytes of a stream, frame by frame."""
-        self._steady = self._say = None
+        self._slow_down()
         try:
             whole = frames.feed(data)
         except KenariError as error:
@@ -234,8 +238,7 @@ class Attempt:
             events = decoder.feed(whole[0]) if len(whole) == 1 else decoder.feed_all(whole)
             if events or decoder.done:
                 self._advance(events)
-                if len(events) == 1:
-                    self._expect(frames, decoder)
+                self._expect(frames, decoder)
 
     def _expect(self, frames: Frames, decoder: Decoder) -> None:
         """Pieces of one block look the same but for their text: remember how, and who takes them (test_short_ways)."""
@@ -246,8 +249,32 @@ class Attempt:
             self._say = self._sink.speaker(steady.kind, steady.index)
             self._steady = steady
 
+    def _hasten(self, steady: Steady) -> None:
+        """Let the pieces that follow go from connection to connection."""
+        quick, call = self._sink.quick(steady, self.tally), self._call
+        if quick is not None and call is not None:
+            self._quick = quick
+            call.hasten(quick.take)
+
+    def _slow_down(self) -> None:
+        """What comes is no longer known."""
+        self._steady = self._say = None
+        if self._quick is not None:
+            self._note_quick()
+            self._quick = None
+            if self._call is not None:
+                self._call.hasten(None)
+
+    def _note_quick(self) -> None:
+        """What went by without us."""
+        quick = self._quick
+        if quick is not None:
+            self.gate.output_bytes += quick.said
+            quick.said, self._last = 0, max(self._last, quick.last)
+
     def on_end(self) -> None:
         """The body is complete."""
+        self._slow_down()
         self._over, self._call = True, None
         if self.done.done():
             return
@@ -271,6 +298,7 @@ class Attempt:
 
     def on_lost(self, error: KenariError) -> None:
         """The transport broke."""
+        self._slow_down()
         self._over, self._call = True, None
         if self.done.done():
             return
@@ -287,7 +315,7 @@ class Attempt:
         """The client has gone: the provider's call is broken off at once."""
         if not self.done.done():
             self.left = True
-            self._steady = self._say = None
+            self._slow_down()
             self._close()
             self._sink.attach(None)
             self.done.set_result(None)
@@ -309,6 +337,7 @@ class Attempt:
         """Timeouts: head, first content, silence in mid-stream, the deadline, and the short wait after a last word. True
         when it is over."""
         if not self._over:
+            self._note_quick()
             self._look(now)
         return self._over
 
@@ -404,14 +433,14 @@ class Attempt:
         if usage is not self.gate.usage:
             out = [*out, Meter(usage)]
         self.gate.phase = Phase.OVER
-        self._steady = self._say = None
+        self._slow_down()
         self._sink.attach(None)
         self._sink.put(out, last=True)
         self.done.set_result(None)
 
     def _fail(self, error: KenariError) -> None:
         self.gate.fail(error)
-        self._steady = self._say = None
+        self._slow_down()
         self.error = self.gate.error or error
         self._close()
         self._sink.attach(None)

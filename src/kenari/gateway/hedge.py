@@ -9,8 +9,10 @@ from typing import Protocol
 from kenari.core.events import Event, Reason, Text
 from kenari.core.ports import Exchange
 from kenari.core.profile import Profile
-from kenari.dialects.base import Dialect, Passed
+from kenari.dialects.base import Dialect, Passed, Steady
+from kenari.gateway.quick import Quick
 from kenari.gateway.sinks import Say, Sink, Source
+from kenari.gateway.tally import Tally
 
 
 class Inlet(Protocol):
@@ -43,6 +45,10 @@ class Inlet(Protocol):
 
     def speaker(self, kind: type[Text] | type[Reason], index: int) -> Say | None:
         """A shorter way than `put` for pieces of one block; None: there is none."""
+        ...
+
+    def quick(self, steady: Steady, tally: Tally | None) -> Quick | None:
+        """A way for such pieces from connection to connection; None: there is none."""
         ...
 
 
@@ -136,3 +142,7 @@ class Lane:
     def speaker(self, kind: type[Text] | type[Reason], index: int) -> Say | None:
         """The winner's."""
         return self._sink.speaker(kind, index) if self._race.winner is self else None
+
+    def quick(self, steady: Steady, tally: Tally | None) -> Quick | None:
+        """The winner's."""
+        return self._sink.quick(steady, tally) if self._race.winner is self else None

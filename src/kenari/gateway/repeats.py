@@ -245,6 +245,15 @@ class Shared:
         for client in self._clients:
             client.write(data)
 
+    def cork(self) -> None:
+        """Each client's own exchange writes as it comes."""
+
+    def uncork(self) -> None:
+        """Nothing was kept."""
+
+    def raw(self) -> None:
+        """What is written is kept for those who come later."""
+
     def end(self) -> None:
         """The end of a stream, to everyone."""
         if self._keep and self._sent is not None:

@@ -1,8 +1,10 @@
 """Runs of frames that differ in their text only, cut out of a provider's bytes at once (pure)."""
 
+from operator import itemgetter
+
 from kenari.core.events import Escaped
 from kenari.dialects.base import Steady
-from kenari.wire.jsonx import CAREFUL
+from kenari.wire.jsonx import PLAIN
 
 TOGETHER = 2048
 """Bytes of one reading that are worth looking for a run in."""
@@ -14,7 +16,7 @@ def text_of(steady: Steady, data: bytes) -> Escaped:
     if not data.startswith(before) or not data.endswith(after):
         return b""
     text = data[len(before) : -len(after)]
-    return text if len(text.translate(None, CAREFUL)) == len(text) else b""
+    return text if text.translate(PLAIN) == text else b""
 
 
 def run_of(steady: Steady, data: bytes) -> tuple[list[Escaped], int]:
@@ -29,19 +31,20 @@ def run_of(steady: Steady, data: bytes) -> tuple[list[Escaped], int]:
     if not data.startswith(before) or end < len(before) + len(after):
         return [], 0
     run = data[:end]
-    head, tail = len(before), 2 - len(after)
-    texts = [line[head:tail] for line in run[:-2].split(b"\n")[::2]]
+    lines = before.count(b"\n") + 2  # of a frame: its text is in the last but one
+    own = slice(len(before) - before.rfind(b"\n") - 1, 2 - len(after))
+    texts = list(map(itemgetter(own), run[:-2].split(b"\n")[lines - 2 :: lines]))
     together = b"".join(texts)
-    if b"" in texts or len(together.translate(None, CAREFUL)) != len(together):
+    if b"" in texts or together.translate(PLAIN) != together:
         return [], 0
     return (texts, end) if before + (after + before).join(texts) + after == run else ([], 0)
 
 
 def opening_of(data: bytes) -> int:
-    """How many bytes the first three frames are, all where there are fewer: after them a decoder mostly knows how the
+    """How many bytes the first two frames are, all where there are fewer: after them a decoder mostly knows how the
     others look."""
     end = 0
-    for _ in range(3):
+    for _ in range(2):
         end = data.find(b"\n\n", end) + 2
         if end < 2:
             return len(data)

@@ -11,7 +11,9 @@ from kenari.core.events import Escaped, Event, Reason, Text
 from kenari.core.fold import Fold
 from kenari.core.ports import Exchange
 from kenari.core.profile import Profile
-from kenari.dialects.base import Answer, Dialect, Encoder, Named, Passed
+from kenari.dialects.base import Answer, Dialect, Encoder, Named, Passed, Steady
+from kenari.gateway.quick import Quick
+from kenari.gateway.tally import Tally
 from kenari.wire import jsonx
 from kenari.wire.sse import KEEPALIVE
 
@@ -106,6 +108,11 @@ class Sink:
         called again; None where there is nothing shorter."""
         return None
 
+    def quick(self, steady: Steady, tally: Tally | None) -> Quick | None:
+        """What takes such frames from the provider's connection to the client's, as long as a `speaker` holds; None where
+        there is no such way. `tally` counts along."""
+        return None
+
     def fail(self, error: KenariError) -> None:
         """The answer failed after `begun`."""
         raise NotImplementedError
@@ -128,12 +135,18 @@ class StreamSink(Sink):
         self._keepalive, self._noop_after = silence
         self._last_bytes = self._last_event = clock()
         self._kept: list[bytes] | None = None
+        self._quick: Quick | None = None  # the last one: it knows when it wrote
 
     def cork(self) -> bool:
         self._kept = []
+        self.exchange.cork()
         return True
 
     def uncork(self) -> None:
+        self._flush()
+        self.exchange.uncork()
+
+    def _flush(self) -> None:
         kept, self._kept = self._kept, None
         if kept:
             self.exchange.write(b"".join(kept))
@@ -142,15 +155,20 @@ class StreamSink(Sink):
         data = self._encoder.encode(events)
         if last:
             data += self._encoder.finish()
+        alone = last or not self.begun
+        if alone:  # the head, the data and the end of an answer are not three writes
+            self.exchange.cork()
         if data:
             if not self.begun:
                 self._begin()
             self._write(data)
             self._last_bytes = self._last_event = self._clock()
         if last:
-            self.uncork()
+            self._flush()
             self.ended = True
             self.exchange.end()
+        elif alone and self._kept is None:
+            self.exchange.uncork()
 
     def speaker(self, kind: type[Text] | type[Reason], index: int) -> Say | None:
         speak = self._encoder.speaker(kind, index) if self.begun and not self.ended else None
@@ -172,6 +190,14 @@ class StreamSink(Sink):
 
         return Say(one, many)
 
+    def quick(self, steady: Steady, tally: Tally | None) -> Quick | None:
+        write = self.exchange.raw() if self.begun and not self.ended else None
+        speaker = self._encoder.speaker(steady.kind, steady.index) if write is not None else None
+        if write is None or speaker is None or not speaker.frame:
+            return None
+        self._quick = Quick(steady, speaker, write, self._clock, tally)
+        return self._quick
+
     def _write(self, data: bytes) -> None:
         if self._kept is None:
             self.exchange.write(data)
@@ -179,8 +205,9 @@ class StreamSink(Sink):
             self._kept.append(data)
 
     def fail(self, error: KenariError) -> None:
+        self.exchange.cork()
         self._begin()
-        self.uncork()
+        self._flush()
         self.exchange.write(self._encoder.fail(error))
         self.ended = True
         self.exchange.end()
@@ -189,6 +216,8 @@ class StreamSink(Sink):
         """A comment after each silent `keepalive` (S15), a real no-op after each silent `noop_after` (D15)."""
         if self.ended or self.gone or self._paused:
             return
+        if self._quick is not None and self._quick.last > self._last_event:
+            self._last_bytes = self._last_event = self._quick.last
         if now - self._last_event >= self._noop_after:
             self._begin()
             self.exchange.write(self._encoder.noop())

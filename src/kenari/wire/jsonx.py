@@ -34,6 +34,8 @@ _PATH = re.compile(r" - at `\$\.?(.*?)`$")
 CAREFUL = bytes([*range(32), 0x22, 0x5C, *range(127, 256)])
 """Bytes that end a string, begin an escape, are illegal in one, or need their UTF-8 checked: a text without them may be
 copied from one document into another unseen."""
+PLAIN = bytes(ord(" ") if byte in CAREFUL else byte for byte in range(256))
+"""Such a text stays as it is when it is translated by this table."""
 
 
 class Malformed(ValueError):

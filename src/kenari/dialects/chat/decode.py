@@ -31,6 +31,9 @@ FINISH: dict[str, StopReason] = {
 }
 """Providers' words for F1; others are a plain stop."""
 
+_OPENING = frozenset((Start, Open, Close))
+"""What a frame brings beside its piece when it is the first of a block; those that follow look the same."""
+
 
 class ChatDecoder:
     """One stream of a chat provider."""
@@ -102,11 +105,13 @@ class ChatDecoder:
         return events
 
     def _learn(self, events: list[Event], data: bytes) -> None:
-        """Remember the form of a frame that was nothing but one piece of the open block."""
+        """Remember the form of a frame that was nothing but one piece of the open block, be it the one that opened it."""
         self._spliced = False
-        if len(events) != 1 or self._halves is not None or (self._tags is not None and not self._tags.settled):
+        if not events or self._halves is not None or (self._tags is not None and not self._tags.settled):
             return
-        event = events[0]
+        event = events[-1]
+        if len(events) > 1 and not all(type(other) in _OPENING for other in events[:-1]):
+            return
         if isinstance(event, Reason) or (isinstance(event, Text) and not event.logprobs):
             self._splice.learn(data, event.delta)
             self._spliced = self._open is not None

@@ -22,7 +22,7 @@ from kenari.core.events import (
 )
 from kenari.core.fold import Block, Reply
 from kenari.core.usage import Usage
-from kenari.dialects.base import Answer, Named, Proof, Speaker
+from kenari.dialects.base import Answer, Named, Proof, Speaker, literal
 from kenari.dialects.envelope import envelope
 from kenari.wire import jsonx
 
@@ -85,8 +85,8 @@ class ChatEncoder:
         """Text goes between the same bytes each time."""
         if kind is not Text or not self.started:
             return None
-        one = (self._text.replace(b"%", b"%%") + b"%b" + self._text_end).__mod__  # a call in C
-        return Speaker(one, self._run)
+        frame = literal(self._text) + b"%b" + self._text_end
+        return Speaker(frame.__mod__, self._run, frame)  # a call in C
 
     def _run(self, texts: list[bytes]) -> bytes:
         return self._text + self._between.join(texts) + self._text_end

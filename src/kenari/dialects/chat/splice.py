@@ -6,7 +6,8 @@ stands before and behind that text is remembered; a later frame with the same by
 """
 
 from kenari.core.events import Escaped
-from kenari.wire.jsonx import CAREFUL
+from kenari.dialects.base import around
+from kenari.wire.jsonx import PLAIN
 from kenari.wire.sse import Frame
 
 MANY = 4
@@ -22,12 +23,7 @@ class Splice:
 
     def learn(self, data: bytes, text: Escaped) -> None:
         """A parsed frame `data` was nothing but this text."""
-        literal = b'"' + text + b'"'
-        at = data.find(literal)
-        if at < 0 or data.find(literal, at + 1) >= 0 or not text or b"\n" in data:
-            self._prefix = b""
-            return
-        self._prefix, self._suffix = data[: at + 1], data[at + len(literal) - 1 :]
+        self._prefix, self._suffix = around(data, text)
 
     @property
     def around(self) -> tuple[bytes, bytes]:
@@ -40,7 +36,7 @@ class Splice:
         if not prefix or not data.startswith(prefix) or not data.endswith(suffix):
             return b""
         text = data[len(prefix) : -len(suffix)]
-        return text if len(text.translate(None, CAREFUL)) == len(text) else b""
+        return text if text.translate(PLAIN) == text else b""
 
     def cut(self, frames: list[Frame], start: int) -> list[Escaped]:
         """The texts of the frames from `start` on, up to the first one that has to be parsed."""
@@ -72,7 +68,7 @@ class Splice:
         head, tail = len(prefix), -len(suffix)
         texts = [data[head:tail] for data in datas]
         together = b"".join(texts)
-        if b"" in texts or len(together.translate(None, CAREFUL)) != len(together):
+        if b"" in texts or together.translate(PLAIN) != together:
             return None
         again = prefix + (suffix + b"\n" + prefix).join(texts) + suffix
         return texts if again == b"\n".join(datas) else None

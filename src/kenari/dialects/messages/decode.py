@@ -28,7 +28,7 @@ from kenari.core.events import (
 from kenari.core.grammar import mend
 from kenari.core.profile import Profile
 from kenari.core.usage import Usage
-from kenari.dialects.base import Steady
+from kenari.dialects.base import Steady, around
 from kenari.dialects.failures import failure_in_body, no_answer
 from kenari.dialects.frames import read_frame
 from kenari.dialects.messages import wire
@@ -40,6 +40,7 @@ from kenari.wire.surrogates import Halves
 _EVENTS = frozenset(
     b"message_start content_block_start content_block_delta content_block_stop message_delta message_stop".split()
 )
+_DELTA = b"event: content_block_delta\ndata: "
 _TEXTS: dict[str, BlockKind] = {"text_delta": "text", "thinking_delta": "reasoning"}
 _KINDS: dict[str, BlockKind] = {
     "text": "text",
@@ -78,14 +79,19 @@ class MessagesDecoder:
         self._started = False
         self._stopped = False
         self._failed = False
+        self._last: tuple[bytes, Event] | None = None  # the last frame, if it was a delta of one event
 
     def feed(self, frame: Frame) -> list[Event]:
         """The events of one frame."""
+        self._last = None
         if self._failed or self.done:
             return []
         name = frame.event
         if name == b"content_block_delta":
-            return self._grow(frame.data)
+            events = self._grow(frame.data)
+            if len(events) == 1:
+                self._last = frame.data, events[0]
+            return events
         if name not in _EVENTS:
             return self._other(name, frame.data)
         return self._known(name, frame.data)
@@ -98,8 +104,14 @@ class MessagesDecoder:
         return events
 
     def steady(self) -> Steady | None:
-        """Frames of this format are always read."""
-        return None
+        """The form of the last frame, if it was nothing but a piece of an open block."""
+        if self._last is None or self._halves is not None or self._failed or self.done:
+            return None
+        data, event = self._last
+        if not isinstance(event, Text | Reason):
+            return None
+        prefix, suffix = around(data, event.delta)
+        return Steady(_DELTA + prefix, suffix + b"\n\n", type(event), event.index) if prefix else None
 
     def finish(self) -> list[Event]:
         """The end of the bytes: fine once a stop reason was seen, with or without `message_stop` (D6)."""

@@ -26,7 +26,7 @@ from kenari.core.events import (
 from kenari.core.fold import Block, Reply
 from kenari.core.grammar import Serial
 from kenari.core.usage import Usage
-from kenari.dialects.base import Answer, Proof, RelayRule, Speaker
+from kenari.dialects.base import Answer, Proof, RelayRule, Speaker, literal
 from kenari.dialects.messages.blocks import NAME
 from kenari.dialects.messages.content import as_object
 from kenari.wire import jsonx
@@ -102,7 +102,7 @@ class MessagesEncoder:
         """Text of the open block goes between the same bytes each time."""
         if kind is not Text or not self._prefix or not self._serial.only(index):
             return None
-        return Speaker(self._one, self._run)
+        return Speaker(self._one, self._run, literal(self._prefix) + b"%b" + _DELTA_END)
 
     def _one(self, text: bytes) -> bytes:
         return self._prefix + text + _DELTA_END

@@ -1,6 +1,7 @@
 """Events -> a Responses client's stream, and a reply -> its JSON object."""
 
 from collections.abc import Callable
+from itertools import count, islice
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ from kenari.core.fold import Reply, unfold
 from kenari.core.grammar import Serial
 from kenari.core.request import CallPart
 from kenari.core.usage import Usage
-from kenari.dialects.base import Answer, Proof, Speaker
+from kenari.dialects.base import Answer, Proof, Speaker, literal
 from kenari.dialects.responses.citations import annotations
 from kenari.dialects.responses.items import call_item, freeform_input, message_item, new_id, reasoning_item
 from kenari.dialects.responses.resource import Resource, error_object, status_of
@@ -54,7 +55,7 @@ class ResponsesEncoder:
         self._answer = answer
         self._resource = Resource(answer)
         self._serial = Serial()
-        self._number = 0
+        self._numbers = count()  # of the frames
         self._items: list[bytes] = []  # the finished ones, as they stand in `output`
         self._item: _Item | None = None
         self._reasoning = False  # the item under way is reasoning
@@ -89,7 +90,11 @@ class ResponsesEncoder:
 
     def speaker(self, kind: type[Text] | type[Reason], index: int) -> Speaker | None:
         """The deltas of the item under way."""
-        return Speaker(self._delta, self._deltas) if kind is self._takes and index == self._block else None
+        item = self._item
+        if kind is not self._takes or index != self._block or item is None or not self._head:
+            return None
+        frame = literal(self._head) + b'%b","sequence_number":%d}\n\n'
+        return Speaker(self._delta, self._deltas, frame, self._numbers, item.pieces.append)
 
     def noop(self) -> bytes:
         """A `keepalive` event, which Codex counts as life (D15), after response.created."""
@@ -129,9 +134,7 @@ class ResponsesEncoder:
 
     def _frame(self, name: str, members: bytes) -> bytes:
         kind = name.encode()
-        number = self._number
-        self._number = number + 1
-        return b'event: %b\ndata: {"type":"%b"%b,"sequence_number":%d}\n\n' % (kind, kind, members, number)
+        return b'event: %b\ndata: {"type":"%b"%b,"sequence_number":%d}\n\n' % (kind, kind, members, next(self._numbers))
 
     def _encode(self, event: Event) -> bytes:
         match event:
@@ -236,19 +239,16 @@ class ResponsesEncoder:
         self._item.pieces += pieces  # type: ignore[union-attr]
         if not self._head:
             return b""
-        count, number = len(pieces), self._number
-        self._number = number + count
-        told: list[bytes | int] = [0] * (2 * count)
-        told[::2], told[1::2] = pieces, range(number, number + count)
-        return (self._head + b'%b","sequence_number":%d}\n\n') * count % tuple(told)
+        many = len(pieces)
+        told: list[bytes | int] = [0] * (2 * many)
+        told[::2], told[1::2] = pieces, islice(self._numbers, many)
+        return (literal(self._head) + b'%b","sequence_number":%d}\n\n') * many % tuple(told)
 
     def _delta(self, delta: bytes) -> bytes:
         self._item.pieces.append(delta)  # type: ignore[union-attr]
         if not self._head:
             return b""
-        number = self._number
-        self._number = number + 1
-        return b'%b%b","sequence_number":%d}\n\n' % (self._head, delta, number)
+        return b'%b%b","sequence_number":%d}\n\n' % (self._head, delta, next(self._numbers))
 
     def _about(self, name: str, members: bytes) -> bytes:
         """An event of the item under way."""
