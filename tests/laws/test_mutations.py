@@ -128,7 +128,7 @@ MUTATIONS: list[Mutation] = [
         lambda turn, leading, target: turn,
         late_system_where_only_the_first_is_taken,
     ),
-    ("kenari.dialects.fit.tools", "squeeze_name", lambda name, taken: name, squeezed_names),
+    ("kenari.dialects.fit.tools", "squeeze_name", lambda name, taken, number=0: name, squeezed_names),
     ("kenari.dialects.fit.request", "_max_output", lambda request, target: request.max_output, clamped_cap),
     ("kenari.dialects.fit.request", "DEFAULT_OUTPUT", 5, default_cap),
     ("kenari.core.usage", "Usage.cache_read", 0, cached_once),
