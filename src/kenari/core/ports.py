@@ -369,16 +369,13 @@ class Exchange(Protocol):
         ...
 
     def cork(self) -> None:
-        """What follows is to be one write, up to `uncork` or the end of the answer, which come in the same turn."""
-        ...
+        """Keep what follows for one write, until `uncork` or the end of the answer in the same turn."""
 
     def uncork(self) -> None:
         """Send what was kept."""
-        ...
 
     def raw(self) -> Callable[[bytes], None] | None:
-        """Takes what `write` takes as an HTTP chunk with its frame, until the end of the answer or the going of the client
-        are told; None where there are no chunks or more is to be done."""
+        """Takes HTTP chunks with their frames, until the answer ends or the client goes; None where it cannot."""
         ...
 
     def end(self) -> None:
@@ -414,11 +411,9 @@ class Call(Protocol):
     """One provider call under way."""
 
     def hasten(self, quick: Callable[[bytes], bool] | None) -> None:
-        """May be asked for while all the body so far was whole events, without a carriage return. `quick` is then offered
-        what comes next as it came, chunk framing included, and says whether that was one whole chunk (in order, nothing
-        more) and is done with; else it is read as ever and `quick` is not asked again before a chunk ends with an event.
-        None: not any more. A call that has no such bytes never asks."""
-        ...
+        """May be asked while all of the body was whole events without a carriage return: `quick` is offered each reading
+        that begins a chunk, as it came, and says whether it was one whole chunk and is done with; else it is read as ever.
+        None: not any more. A call without such bytes never offers any."""
 
     def abort(self) -> None:
         """Close the connection at once; nothing is heard of the call afterwards. May be called at any time."""
