@@ -411,9 +411,8 @@ class Call(Protocol):
     """One provider call under way."""
 
     def hasten(self, quick: Callable[[bytes], bool] | None) -> None:
-        """May be asked while all of the body was whole events without a carriage return: `quick` is offered each reading
-        that begins a chunk, as it came, and says whether it was one whole chunk and is done with; else it is read as ever.
-        None: not any more. A call without such bytes never offers any."""
+        """For a body that is whole events without a carriage return so far: `quick` is offered each reading that begins a
+        chunk, as it came, and says whether it was one chunk and is done with; else it is read as ever. None: no more."""
 
     def abort(self) -> None:
         """Close the connection at once; nothing is heard of the call afterwards. May be called at any time."""
