@@ -119,7 +119,8 @@ _CREDIT = jsonx.decoder(Credit)
 def bill_of(line: Line, hold: Hold, now: float) -> Bill:
     """The bill line of a request that was admitted; its charge is worked out here, from its legs and its price."""
     sums = arithmetic(line.legs, line.price)
-    billed = [leg for leg in line.legs if leg.billed]
+    legs = [_leg(leg) for leg in line.legs]
+    billed = [leg for leg in legs if leg.billed]
     return Bill(
         id=line.id,
         account=line.account,
@@ -133,16 +134,18 @@ def bill_of(line: Line, hold: Hold, now: float) -> Bill:
         code=line.code,
         reason=line.ending,
         time=now,
-        legs=[_leg(leg) for leg in line.legs],
-        tokens=_sum([leg.usage for leg in billed]),
-        estimated=any(leg.usage.estimated for leg in billed),
+        legs=legs,
+        tokens=billed[0].tokens if len(billed) == 1 else _sum([leg.tokens for leg in billed]),
+        estimated=any([leg.estimated for leg in billed]),
         price=line.price,
         arithmetic=sums,
         charge=sums.charge,
         held=hold.amount,
         unlimited=hold.caller.unlimited,
         counted=line.counted,
-        timings=Timings(_rounded(line.first_content_ms), round(line.duration_ms, 2)),
+        timings=Timings(
+            None if line.first_content_ms is None else round(line.first_content_ms, 2), round(line.duration_ms, 2)
+        ),
     )
 
 
@@ -255,12 +258,5 @@ def _tokens(usage: Usage) -> Tokens:
     )
 
 
-def _sum(usages: list[Usage]) -> Tokens:
-    if len(usages) == 1:
-        return _tokens(usages[0])
-    every = [_tokens(usage) for usage in usages]
+def _sum(every: list[Tokens]) -> Tokens:
     return Tokens(*(sum(getattr(one, name) for one in every) for name in Tokens.__struct_fields__))
-
-
-def _rounded(milliseconds: float | None) -> float | None:
-    return None if milliseconds is None else round(milliseconds, 2)

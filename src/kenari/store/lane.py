@@ -179,11 +179,10 @@ class Lane(Generic[J]):
 
     def _deliver(self, batch: list[Job[J]], done: Done) -> None:
         """On the loop: wake who waits; what came too late for somebody who gave up is handed to `late`."""
-        jobs = {id(job.future): job for job in batch}
         for future, result, error in done:
             if future.done():
                 if error is None:
-                    self._late(jobs[id(future)].what, result)
+                    self._late(next(job.what for job in batch if job.future is future), result)
             elif error is not None:
                 future.set_exception(error)
             else:
