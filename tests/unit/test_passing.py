@@ -290,6 +290,31 @@ def test_what_the_books_refuse_or_a_client_does_not_wait_for(kind: str, stream: 
         assert seen[0][6][4] == (499 if act else 402 if isinstance(refuses, KenariError) else 500)
 
 
+def test_a_request_that_ends_with_its_process_while_the_books_are_asked_leaves_its_line() -> None:
+    """U5: as one that goes the long way does."""
+
+    async def run(passes: bool) -> tuple[Any, ...]:
+        rig = kit.Rig([ANSWER, ANSWER])
+        rig.books.at_once = False
+        door = rig.build()
+        know: Any = door._gateway._passing  # pyright: ignore[reportPrivateUsage]
+        await asked(door, json.dumps(BODY).encode(), None)
+        if not passes:
+            know._patterns.clear()
+        rig.books.takes = 5.0
+        answer = door.begin(kit.Exchange(kit.PATHS["chat"], json.dumps(BODY).encode()))
+        assert answer is not None
+        task = asyncio.get_running_loop().create_task(answer)
+        await asyncio.sleep(0.1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert rig.books.open == 0
+        return untimed(rig.books.lines[1])
+
+    assert virtual_time.run(run(passes=True)) == virtual_time.run(run(passes=False))
+
+
 def test_a_candidate_in_trouble_is_looked_at() -> None:
     """M2: after a failure requests are like others until it works again."""
     rig = kit.Rig([ANSWER, kit.error(500), ANSWER, ANSWER])

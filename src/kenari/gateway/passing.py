@@ -99,9 +99,11 @@ class Passing:
         """The same once the books have let it in. True: it goes on by callback."""
         try:
             passage.hold = await self._services.books.reserve(reservation)
-        except Exception as fault:  # noqa: BLE001 - the books' refusal, or a fault of ours
+        except BaseException as fault:
             passage.fail(fault)
-            return False
+            if not isinstance(fault, Exception):  # the process ends
+                raise
+            return False  # the books' refusal, or a fault of ours: the client was told
         if passage.exchange.gone:
             passage.leave()
             return False
@@ -307,8 +309,8 @@ class Passage(msgspec.Struct, eq=False):
         call.hear(receiver)
         return receiver
 
-    def fail(self, fault: Exception) -> None:
-        """A fault of ours ends it."""
+    def fail(self, fault: BaseException) -> None:
+        """A fault of ours, or the books' refusal, ends it."""
         self.call = None
         self.waiting.discard(self)
         (self.entry or self._entry()).close(fault)
