@@ -75,17 +75,17 @@ class Passing:
         """Take up a request that came in this format, if it is of this kind and a pattern is known for it; where the books have
         to be waited for, the coroutine that does so. False: nothing was done."""
         services = self._services
-        glance = self._dialect.glance(exchange.body) if dialect is self._dialect and self._patterns else None
-        pattern = None if glance is None else self._patterns.get((glance.model, glance.stream))
-        if glance is None or pattern is None or not _NAMING.isdisjoint(exchange.headers):
-            return False
-        if services.catalog is not self._catalog or not services.routing.is_well(pattern.mark):
+        if dialect is not self._dialect or not self._patterns or services.catalog is not self._catalog:
             return False
         try:
             caller = identify(services.keys, exchange.headers)
         except KenariError:  # it will be said by who looks at everything
             return False
-        if not caller.unlimited:
+        glance = self._dialect.glance(exchange.body) if caller.unlimited else None
+        pattern = None if glance is None else self._patterns.get((glance.model, glance.stream))
+        if glance is None or pattern is None or not _NAMING.isdisjoint(exchange.headers):
+            return False
+        if not services.routing.is_well(pattern.mark):
             return False
         passage = Passage(self._open, services, pattern, exchange, caller, services.clock())
         reservation = Reservation(id=exchange.id, caller=caller, model=pattern.model, price=pattern.price)

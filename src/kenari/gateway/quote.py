@@ -109,6 +109,8 @@ def _notice(cap: int) -> Notice:
 
 def _unread(request: Request, model: Model) -> int:
     """What documents that are not read yet may have, no more than the model can take."""
+    if request.plain:
+        return 0
     files = sum(
         isinstance(part, FilePart) and bool(part.data or part.url) for turn in request.turns for part in turn.parts
     )

@@ -190,6 +190,8 @@ class Gateway:
     def _fees(self, asked: Asked) -> int:
         """What is set aside beside tokens: the fee for an own key, and one run of each server tool that has a price."""
         services = self._services
+        if not asked.request.served and not services.own.fee:
+            return 0
         found = (services.tools.get(served.kind) for served in asked.request.served)
         own = services.own.fee if any(one.own for one in asked.plan.candidates) else 0
         return own + sum(tool.fee for tool in found if tool is not None)

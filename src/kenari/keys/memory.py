@@ -109,6 +109,8 @@ class MemoryLimits:
             for one in checks
             if one.kind in ("requests", "tokens")
         ]
+        if not rates:
+            return Admission(request_id, caller)
         return Admission(
             request_id,
             caller,
