@@ -64,7 +64,12 @@ SEEDS = [
         "% (answer.id.encode(), answer.created, jsonx.encode(answer.model))",
         '% (b"chatcmpl-1", answer.created, jsonx.encode(answer.model))',
     ),
-    Seed("S38", CHAT + "encode.py", "answer.created, jsonx.encode(answer.model))", "answer.created, b'\"x\"')"),
+    Seed(
+        "S38",
+        CHAT + "encode.py",
+        "Named(answer.id, answer.created, jsonx.encode(answer.model))",
+        "Named(answer.id, answer.created, b'\"x\"')",
+    ),
     Seed("S41", CHAT + "encode.py", 'b\'{"role":"assistant","content":""}\'', 'b\'{"content":""}\''),
     Seed("S21 S43", CHAT + "encode.py", '","reasoning_content":"\' + text', '","thoughts":"\' + text'),
     Seed(

@@ -158,7 +158,7 @@ class Attempt:
             self._mode, self._unsure = "json", True
 
     def on_body(self, data: bytes) -> None:
-        """The next bytes: one write to the client at most, two where the first content and much more come together."""
+        """The next bytes: one write to the client at most."""
         self._last = now = self._clock()
         steady, say = self._steady, self._say
         if steady is not None and say is not None:
@@ -207,12 +207,9 @@ class Attempt:
     def _read_many(self, frames: Frames, decoder: Decoder, data: bytes) -> None:
         """The same of bytes that may hold a run of frames which differ in their text only."""
         if self._steady is None:
-            opening, silent = opening_of(data), self.first_content is None
+            opening = opening_of(data)
             self._read(frames, decoder, data[:opening])
             data = data[opening:]
-            if silent and self.first_content is not None and data:  # it does not wait for what came behind it
-                self._sink.uncork()
-                self._sink.cork()
         steady, say = self._steady, self._say
         if steady is not None and say is not None:
             texts, end = run_of(steady, data)

@@ -26,7 +26,6 @@ from kenari.dialects.base import Answer, Named, Proof, Speaker, literal
 from kenari.dialects.envelope import envelope
 from kenari.wire import jsonx
 
-_USAGE = b',"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d}'
 FINISH = {"stop": b"stop", "sequence": b"stop", "length": b"length", "call": b"tool_calls", "filter": b"content_filter"}
 DONE = b"data: [DONE]\n\n"
 
@@ -204,11 +203,7 @@ def source_list(sources: tuple[Source, ...]) -> list[dict[str, str]]:
 def usage_member(usage: Usage) -> bytes:
     """The member `usage` with cached tokens inside the prompt's (U2), details only when there are any (S48); nothing
     when there is no usage."""
-    fresh, output = usage.fresh, usage.output
-    simple = not (usage.cache_read or usage.cache_write_5m or usage.cache_write_1h or usage.reasoning)
-    if simple and fresh and output:
-        return _USAGE % (fresh, output, fresh + output)
-    prompt, output = usage.prompt, output or 0
+    prompt, output = usage.prompt, usage.output or 0
     if not prompt and not output:
         return b""
     out = b',"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d' % (prompt, output, prompt + output)
