@@ -66,9 +66,9 @@ SEEDS = [
     ),
     Seed(
         "S38",
-        CHAT + "encode.py",
-        "Named(answer.id, answer.created, jsonx.encode(answer.model))",
-        "Named(answer.id, answer.created, b'\"x\"')",
+        "gateway/sinks.py",
+        "answer.created, jsonx.encode(answer.model)), profile)",
+        "answer.created, b'\"x\"'), profile)",
     ),
     Seed("S41", CHAT + "encode.py", 'b\'{"role":"assistant","content":""}\'', 'b\'{"content":""}\''),
     Seed("S21 S43", CHAT + "encode.py", '","reasoning_content":"\' + text', '","thoughts":"\' + text'),
