@@ -66,9 +66,9 @@ SEEDS = [
     ),
     Seed(
         "S38",
-        "gateway/sinks.py",
-        "answer.created, jsonx.encode(answer.model)), profile)",
-        "answer.created, b'\"x\"'), profile)",
+        CHAT + "encode.py",
+        "(answer.id.encode(), answer.created, jsonx.encode(answer.model))",
+        "(answer.id.encode(), answer.created, b'\"x\"')",
     ),
     Seed("S41", CHAT + "encode.py", 'b\'{"role":"assistant","content":""}\'', 'b\'{"content":""}\''),
     Seed("S21 S43", CHAT + "encode.py", '","reasoning_content":"\' + text', '","thoughts":"\' + text'),
