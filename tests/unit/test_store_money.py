@@ -303,6 +303,21 @@ def test_a_hold_that_was_granted_offline_and_refused_is_adopted_and_released(sto
     asyncio.run(play())
 
 
+def test_what_ended_before_a_report_is_in_it(store_url: str) -> None:
+    """A settlement is kept back for a moment, but not from who asks (F9)."""
+
+    async def play() -> None:
+        async with opened(store_url) as store:
+            caller = await customer(store, UNIT)
+            for _ in range(5):
+                hold = await store.reserve(wanted(caller, 1000), "node")
+                store.settle(settlement_of(line_of(hold, output=10), hold, 1.0))
+                assert await store.request(hold.id) is not None
+                assert (await store.account(caller.account)).reserved == 0
+
+    asyncio.run(play())
+
+
 def test_a_reservation_that_nobody_waits_for_any_more_leaves_no_hold(store_url: str) -> None:
     async def play() -> None:
         async with opened(store_url) as store:

@@ -29,6 +29,9 @@ LATER_SECONDS = 0.005
 """How long a job that nobody waits for is kept back, at most."""
 
 
+CATCH_UP_SECONDS = 1.0
+
+
 class Job(msgspec.Struct, Generic[J], eq=False):
     """Something to do, and who waits for it."""
 
@@ -58,6 +61,7 @@ class Lane(Generic[J]):
         self._queue: SimpleQueue[list[Job[J]] | None] = SimpleQueue()
         self._kept: list[Job[J]] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._later: asyncio.Future[Any] | None = None  # of the last job that was kept back
         self._thread = threading.Thread(target=self._run, name="kenari-store", daemon=True)
         self._connected = False
         self._tried = 0.0
@@ -82,12 +86,19 @@ class Lane(Generic[J]):
 
     def do_later(self, what: J) -> "asyncio.Future[Any]":
         """The same for a job that nobody waits for: it comes before whatever is queued after it."""
-        future = self._keep(what)
+        future = self._later = self._keep(what)
         if len(self._kept) >= LARGEST_BATCH:
             self._hand_over()
         elif self._timer is None:
             self._timer = self._loop.call_later(LATER_SECONDS, self._hand_over)
         return future
+
+    async def catch_up(self) -> None:
+        """Wait, not for long, until what was kept back is done: who asks now sees it."""
+        later = self._later
+        if later is not None and not later.done():
+            self._hand_over()
+            await asyncio.wait({later}, timeout=CATCH_UP_SECONDS)
 
     def _keep(self, what: J) -> "asyncio.Future[Any]":
         future: asyncio.Future[Any] = self._loop.create_future()

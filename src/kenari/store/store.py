@@ -303,6 +303,7 @@ class Store:
     # how it is done
 
     async def _report(self, ask: Callable[[Reports], T]) -> T:
+        await self._writer.catch_up()
         return await self._reader.do(ask)
 
     async def _change(self, change: Callable[[Database], T]) -> T:
