@@ -5,6 +5,7 @@ from typing import Any
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from upstream_kit import Dummy
 
 from kenari.core.errors import KenariError
 from kenari.core.outbound import Hearer
@@ -13,35 +14,6 @@ from kenari.upstream.origin import origin_of
 from kenari.upstream.pool import Pool
 
 ORIGIN = origin_of("http://provider.test/v1")
-
-
-class Wire(asyncio.Transport):
-    """A transport that goes nowhere."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.closing, self.waits = False, 0
-
-    def write(self, data: Any) -> None:
-        """Away."""
-
-    def is_closing(self) -> bool:
-        """Whether it was closed."""
-        return self.closing
-
-    def get_write_buffer_size(self) -> int:
-        """Bytes that the provider has not read."""
-        return self.waits
-
-    def abort(self) -> None:
-        """Close."""
-        self.closing = True
-
-    def pause_reading(self) -> None:
-        """Nothing comes by itself."""
-
-    def resume_reading(self) -> None:
-        """As above."""
 
 
 class Ear:
@@ -79,7 +51,7 @@ class Ear:
 async def heard(answers: list[list[bytes]], hears: bool) -> tuple[list[tuple[Any, ...]], int]:
     """What calls one after the other on one connection hear, each in these reads; how many of them at once."""
     pool: Pool[Connection] = Pool(asyncio.get_running_loop(), 60.0, 8)
-    connection, wire = Connection(pool, ORIGIN), Wire()
+    connection, wire = Connection(pool, ORIGIN), Dummy()
     connection.connection_made(wire)
     pool.put(connection)
     out: list[tuple[Any, ...]] = []
@@ -93,7 +65,7 @@ async def heard(answers: list[list[bytes]], hears: bool) -> tuple[list[tuple[Any
             out.append(("gone",))
             break
         for data in reads:
-            if not wire.closing:
+            if not wire.closed:
                 connection.data_received(data)
         if not call.over:
             connection.connection_lost(None)
@@ -159,17 +131,17 @@ def test_a_connection_that_cannot_be_used_again_is_not_kept() -> None:
 
     async def play(what: str) -> tuple[str, int, bool]:
         pool: Pool[Connection] = Pool(asyncio.get_running_loop(), 60.0, 8)
-        connection, wire = Connection(pool, ORIGIN), Wire()
+        connection, wire = Connection(pool, ORIGIN), Dummy()
         connection.connection_made(wire)
         for turn in range(2):
             ear = Ear()
             assert connection.send(HttpCall(Refuses(), ORIGIN, b"POST", 1.0, ear, ear))
             if turn:
-                wire.closing, wire.waits = what == "closes", 5 if what == "waits" else 0
+                wire.closed, wire.waits = what == "closes", 5 if what == "waits" else 0
             connection.data_received(PLAIN % 1 + b"x")
             if not turn:
                 assert pool.take(ORIGIN) is connection
-        idle, closing = pool.idle, wire.closing
+        idle, closing = pool.idle, wire.closed
         pool.close()
         return ear.end, idle, closing  # pyright: ignore[reportPossiblyUnboundVariable]
 

@@ -73,16 +73,12 @@ def served(
     got = rig.ask(client, act=act, **body)
     (line,) = rig.books.lines
     assert rig.books.open == 0
-    return (
-        got.status,
-        got.head,
-        got.extra_headers,
-        undated(got.out),
-        got.aborted,
-        got.gone,
-        untimed(line),
-        rig.upstream.sent,
-    )
+    return *heard(got), untimed(line), rig.upstream.sent
+
+
+def heard(got: kit.Exchange) -> tuple[Any, ...]:
+    """What a client hears, without its time."""
+    return got.status, got.head, got.extra_headers, undated(got.out), got.aborted, got.gone
 
 
 def undated(out: bytes) -> list[bytes]:

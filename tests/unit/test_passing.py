@@ -10,7 +10,7 @@ import pytest
 import virtual_time
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from test_direct import SCRIPTS, undated, untimed
+from test_direct import SCRIPTS, heard, untimed
 
 from kenari.catalog.models import Model
 from kenari.core.caller import Caller, Rates
@@ -132,12 +132,7 @@ def served(
             (one.failures, one.excluded_until > 0, one.refused_until > 0, len(one.samples)) for one in health.values()
         ]
         return (
-            got.status,
-            got.head,
-            got.extra_headers,
-            undated(got.out),
-            got.aborted,
-            got.gone,
+            *heard(got),
             untimed(line),
             (line.charge, line.counted, line.client_format, line.provider_format, line.key, line.method, line.path),
             line.peer,

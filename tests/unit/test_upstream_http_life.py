@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from edge_kit import run, until
-from upstream_kit import OK, Authority, Ear, Wire, ask, provider_for
+from upstream_kit import OK, Authority, Dummy, Ear, Wire, ask, provider_for
 
 from kenari.core.outbound import Outgoing
 from kenari.upstream.connection import Connection, HttpCall
@@ -320,26 +320,6 @@ def test_many_small_bombs_in_one_reading_are_one_bomb() -> None:
 
 
 # -- any cut, without a socket
-
-
-class Dummy(asyncio.Transport):
-    """A transport that swallows."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.closed = False
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        del data
-
-    def abort(self) -> None:
-        self.closed = True
-
-    def is_closing(self) -> bool:
-        return self.closed
-
-    def get_write_buffer_size(self) -> int:
-        return 0
 
 
 class Nobody:

@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from upstream_kit import Dummy
 
 from kenari.core.errors import KenariError
 from kenari.core.outbound import Receiver
@@ -17,26 +18,6 @@ from kenari.upstream.pool import Pool
 ORIGIN = Origin(tls=False, host="h", port=1, authority="h:1", place="")
 HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n"
 END = b"0\r\n\r\n"
-
-
-class Wire(asyncio.Transport):
-    """A transport in memory."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.closed = False
-
-    def write(self, data: Any) -> None:
-        """Nobody reads."""
-
-    def abort(self) -> None:
-        self.closed = True
-
-    def is_closing(self) -> bool:
-        return self.closed
-
-    def get_write_buffer_size(self) -> int:
-        return 0
 
 
 class Ear:
@@ -82,7 +63,7 @@ class Line:
         self.loop = asyncio.new_event_loop()
         self.pool: Pool[Connection] = Pool(self.loop, 60.0, 10)
         self.connection = Connection(self.pool, ORIGIN)
-        self.connection.connection_made(Wire())
+        self.connection.connection_made(Dummy())
         self.call = HttpCall(Opener(), ORIGIN, b"", 1.0, receiver)
         self.connection.send(self.call)
 

@@ -19,6 +19,35 @@ OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 Play: TypeAlias = "Callable[[Wire], Coroutine[Any, Any, None]]"
 
 
+class Dummy(asyncio.Transport):
+    """A transport that swallows. `waits` are the bytes that the provider has not read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closed, self.waits = False, 0
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Nobody reads."""
+
+    def abort(self) -> None:
+        """Close."""
+        self.closed = True
+
+    def is_closing(self) -> bool:
+        """Whether it was closed."""
+        return self.closed
+
+    def get_write_buffer_size(self) -> int:
+        """What waits."""
+        return self.waits
+
+    def pause_reading(self) -> None:
+        """Nothing comes by itself."""
+
+    def resume_reading(self) -> None:
+        """As above."""
+
+
 class Wire:
     """One connection as the provider sees it."""
 

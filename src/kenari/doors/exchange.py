@@ -11,7 +11,7 @@ import msgspec
 from kenari.core.errors import KenariError
 from kenari.core.ports import Exchange, Incoming, Watcher
 from kenari.doors.limits import EdgeLimits, client_address, plain_body
-from kenari.wire.http1 import CHUNK, LAST_CHUNK, STATUS_LINES, content_coding, split_target, status_line
+from kenari.wire.http1 import CHUNK, LAST_CHUNK, content_coding, split_target, status_line
 
 
 class Living(Protocol):
@@ -244,7 +244,7 @@ class HttpExchange(msgspec.Struct, eq=False):
         if self.incoming is not None and not self.incoming.whole:
             self.keeps = False  # the rest of its body stands where the next request would begin
         alive = b"" if self.keeps and not self.http10 else b"connection: close\r\n"
-        return (STATUS_LINES.get(status) or status_line(status)) + _date.now() + alive + headers + self.extra_headers
+        return status_line(status) + _date.now() + alive + headers + self.extra_headers
 
 
 def exchange_of(

@@ -16,7 +16,7 @@ import msgspec
 from kenari.core.caller import Caller
 from kenari.core.errors import KenariError
 from kenari.core.outbound import Call, Outgoing, Receiver, Way
-from kenari.core.ports import Admission, Ending, Exchange, Hold, Leg, Line, Reservation, Watcher
+from kenari.core.ports import Admission, Exchange, Hold, Leg, Reservation, Watcher
 from kenari.core.price import Price
 from kenari.core.request import Request
 from kenari.dialects.base import Dialect, Glance, Named, Passed
@@ -110,16 +110,18 @@ class Passing:
         self._send(passage, glance.messages, glance.stream)
         return True
 
-    def go_on(self, entry: Entry, request: Request, wanted: Wanted) -> bool:
+    def go_on(self, entry: Entry, wanted: Wanted) -> bool:
         """The same for a request that was let in already, whoever sent it. True: it is answered, and its entry closed, from
         here."""
-        services, caller, exchange = self._services, wanted.caller, entry.exchange
+        services, request, exchange = self._services, wanted.request, entry.exchange
         pattern = None if request.stream or not request.plain else self._patterns.get((request.model, False))
         if pattern is None or pattern.plan is not wanted.plan or request.max_output is not None or entry.hold is None:
             return False
         if exchange.gone or not _NAMING.isdisjoint(exchange.headers) or not services.routing.is_well(pattern.mark):
             return False
-        passage = Passage(self._open, services, pattern, exchange, caller, entry.began, entry.hold, entry, wanted)
+        passage = Passage(
+            self._open, services, pattern, exchange, wanted.caller, entry.began, entry.hold, entry, wanted
+        )
         entry.detach()
         self._send(passage, bytes(request.fields["messages"]), stream=False)
         return True
@@ -242,50 +244,20 @@ class Passage(msgspec.Struct, eq=False):
 
     def _answer(self, passed: Passed) -> None:
         """Answer; then the request's line, and how its candidate fared."""
-        exchange, pattern, services, caller = self.exchange, self.pattern, self.services, self.caller
+        exchange, pattern, services = self.exchange, self.pattern, self.services
+        candidate, seconds = pattern.candidate, services.clock() - self.began
         id = exchange.id.encode()
-        if services.tells_target(caller):
+        if services.tells_target(self.caller):
             exchange.extra_headers += pattern.told
         exchange.answer(200, _HEAD % (id, id), passed.body)
-        candidate, price, seconds = pattern.candidate, pattern.price, services.clock() - self.began
         services.routing.worked(candidate, pattern.mark, seconds)
-        ms = seconds * 1000
-        legs = [Leg(candidate.id, passed.usage, "ok", ms)]
-        ending: Ending = "length" if passed.stop.reason == "length" else "done"
-        if self.entry is not None:
-            line = self.entry.line
-            line.target, line.provider_format, line.status, line.ending = (
-                candidate.id,
-                candidate.dialect.name,
-                200,
-                ending,
-            )
-            line.usage, line.legs, line.first_content_ms = passed.usage, legs, ms
-            self.entry.close(None)
-            return
-        services.books.settle(
-            self.hold,
-            Line(
-                id=exchange.id,
-                account=caller.account,
-                key=caller.key,
-                model=pattern.name,
-                target=candidate.id,
-                client_format=candidate.dialect.name,
-                provider_format=candidate.dialect.name,
-                status=200,
-                ending=ending,
-                usage=passed.usage,
-                legs=legs,
-                first_content_ms=ms,
-                duration_ms=ms,
-                method=exchange.method,
-                path=exchange.path,
-                peer=exchange.peer,
-                price=price,
-                charge=0 if price is None else services.pricing.charge(legs, price),
-            ),
-        )
+        entry = self.entry or self._entry()
+        line = entry.line
+        line.target, line.provider_format, line.status = candidate.id, candidate.dialect.name, 200
+        line.ending = "length" if passed.stop.reason == "length" else "done"
+        line.first_content_ms = ms = seconds * 1000
+        line.usage, line.legs = passed.usage, [Leg(candidate.id, passed.usage, "ok", ms)]
+        entry.close(None)
 
     def become(self) -> Receiver | None:
         """Go on as a request that is served by callback; who hears of the provider from now on. None: it is over."""

@@ -127,9 +127,9 @@ class Routing:
             after = rules.left(before)
         elif error is None:
             after = rules.succeeded(before, now, outcome.first_content)
-            troubled = before.failures or before.retry_at or before.refused_until or before.excluded_until
-            if not troubled:  # nearly always: it worked and works, which is no news
-                self._health[self.mark(candidate)] = after
+            mark = self.mark(candidate)
+            if self.is_well(mark):  # nearly always: it worked and works, which is no news
+                self._health[mark] = after
                 return
         elif outcome.status in REFUSALS:
             after = rules.refused(before, now)
@@ -150,9 +150,8 @@ class Routing:
 
     def worked(self, candidate: Candidate, mark: str, first_content: float) -> None:
         """A candidate of this mark has answered: what `note` makes of that."""
-        health = self._health.get(mark, UNKNOWN)
-        if not (health.failures or health.retry_at or health.refused_until or health.excluded_until):
-            self._health[mark] = rules.succeeded(health, self._clock(), first_content)
+        if self.is_well(mark):
+            self._health[mark] = rules.succeeded(self._health.get(mark, UNKNOWN), self._clock(), first_content)
         else:
             self.note(Outcome(candidate=candidate, error=None, status=200, first_content=first_content))
 

@@ -75,14 +75,13 @@ class Gateway:
             if IDEMPOTENCY_KEY in exchange.headers:
                 return self._complete(entry, asked, dialect, line)
             caller, plan = asked.caller, asked.plan
+            self._passing.learn(asked.request, plan)
             direct = is_direct(services, caller, plan, asked.request)
             if not direct or not entry.admit(reservation_of(line.id, caller, plan)):
-                self._passing.learn(asked.request, plan)
                 return self._complete(entry, asked, dialect, line, detaches=True)
             line.price = asked.price
             wanted = Wanted(asked.request, plan, caller, None, session_of(asked.request, exchange.headers))
             run = Run(services, exchange, dialect, wanted, line)
-            self._passing.learn(asked.request, plan)
             ended = Direct(services, entry, run, wanted).begin()
         except Exception as fault:  # noqa: BLE001 - whatever it is, the client is told and the line is written
             if run is not None:
@@ -125,7 +124,8 @@ class Gateway:
                     if not await self._services.repeats.elsewhere(claim, asked.caller.account, line, error):
                         raise
                     return False
-                if detaches and claim is None and self._goes_on(entry, asked, tab):
+                wanted = Wanted(asked.request, asked.plan, asked.caller, tab)
+                if detaches and claim is None and self._passing.go_on(entry, wanted):
                     return True
                 await self._answer(exchange, dialect, asked, tab, line)
                 if claim is not None:
@@ -134,10 +134,6 @@ class Gateway:
             if claim is not None:
                 claim.end(line)
         return False
-
-    def _goes_on(self, entry: Entry, asked: Asked, tab: Tab | None) -> bool:
-        """Whether a request that was let in goes on by callback from here."""
-        return self._passing.go_on(entry, asked.request, Wanted(asked.request, asked.plan, asked.caller, tab))
 
     def _asked(self, exchange: Exchange, dialect: Dialect, line: Line) -> Asked:
         """Who asks for what, and whether they may: all that is refused before anything is counted or held (S175)."""

@@ -93,7 +93,6 @@ class LogBooks:
 
     def _record(self, now: float, line: Line) -> "Record":
         usage = line.usage
-        written = (usage.cache_write_5m or 0) + (usage.cache_write_1h or 0)
         return Record(  # by their places: twenty names would cost as much as all the rest
             self._stamp(now),
             line.id,
@@ -106,7 +105,7 @@ class LogBooks:
             line.stream,
             line.status,
             line.ending,
-            Tokens(usage.fresh or 0, usage.cache_read or 0, written, usage.output or 0),
+            Tokens(usage.fresh or 0, usage.cache_read or 0, usage.cache_write, usage.output or 0),
             usage.estimated,
             None if line.first_content_ms is None else round(line.first_content_ms, 2),
             round(line.duration_ms, 2),

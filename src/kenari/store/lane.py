@@ -30,6 +30,7 @@ LATER_SECONDS = 0.005
 
 
 CATCH_UP_SECONDS = 1.0
+"""How long who asks waits for what was kept back, at most."""
 
 
 class Job(msgspec.Struct, Generic[J], eq=False):

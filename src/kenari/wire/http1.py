@@ -9,13 +9,13 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 CHUNK = b"%x\r\n%b\r\n"
 """One chunk with its frame, of (length, data). Data is not empty: an empty chunk would end the body."""
 LAST_CHUNK = b"0\r\n\r\n"
-STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
+_STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 _HOP_HEADERS = frozenset((b"connection", b"upgrade", b"http2-settings", b"expect"))
 
 
 def status_line(status: int) -> bytes:
     """The first line of an answer."""
-    return STATUS_LINES.get(status) or b"HTTP/1.1 %d Status\r\n" % status
+    return _STATUS_LINES.get(status) or b"HTTP/1.1 %d Status\r\n" % status
 
 
 def split_target(target: bytes) -> tuple[str, str]:
