@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import httptools
@@ -32,7 +33,7 @@ class Connection(asyncio.Protocol):
         self._edge = edge
         self._transport: asyncio.Transport | None = None
         self.send: Callable[[bytes], None] = _nowhere
-        """Takes bytes of an answer: the transport itself, while there is one."""
+        """Takes bytes of an answer, while there is a transport."""
         self._parser = httptools.HttpRequestParser(self)
         self._peer = ""
         self._waiting: deque[HttpExchange] = deque()
@@ -69,7 +70,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has come."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's own class is no subclass
-        self.send = self._transport.write
+        self.send = partial(self._edge.outbox.put, self._transport)
         self._transport.set_write_buffer_limits(HIGH_WATER)
         peer = transport.get_extra_info("peername")
         self._peer = str(cast("tuple[Any, ...]", peer)[0]) if isinstance(peer, tuple) and peer else ""
@@ -240,6 +241,7 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if transport is None or exchange is not self._current or self._waiting or self._lingers:
             return None
+        self._edge.outbox.flush()
         self._transport = self._current = None
         self.send = _nowhere
         self._edge.closed(self)
@@ -355,7 +357,7 @@ class Connection(asyncio.Protocol):
         """The client waits for leave to send its body."""
         expected = self._headers[b"expect"].lower() == b"100-continue"
         if expected and self._transport is not None and self._parser.get_http_version() == "1.1":
-            self._transport.write(CONTINUE)
+            self.send(CONTINUE)
 
     def _pass_upgrade(self, rest: bytes) -> None:
         """Nothing is upgraded here: a request that asks for it is one like any other, and its body is read."""
@@ -416,6 +418,7 @@ class Connection(asyncio.Protocol):
         self._lingers = self._edge.loop.time() + LINGER_SECONDS
         transport = self._transport
         if transport is not None and not transport.is_closing() and transport.can_write_eof():
+            self._edge.outbox.flush()
             transport.write_eof()
 
     def _close(self) -> None:
@@ -425,6 +428,7 @@ class Connection(asyncio.Protocol):
             self._lingers = now + self._edge.limits.idle_seconds
             if self._transport.get_extra_info("ssl_object") is not None:
                 self._farewell = now + GOODBYE_SECONDS
+            self._edge.outbox.flush()
             self._transport.close()
 
     def _leave(self) -> None:

@@ -14,6 +14,7 @@ from kenari.doors.answering import REQUEST_TASK
 from kenari.doors.connection import Connection
 from kenari.doors.exchange import Living
 from kenari.doors.limits import EdgeLimits
+from kenari.wire.outbox import Outbox
 
 Serve: TypeAlias = Callable[[Exchange], Coroutine[Any, Any, None]]
 Begin: TypeAlias = Callable[[Exchange], Coroutine[Any, Any, bool | None] | None]
@@ -39,6 +40,7 @@ class Edge:
         self.limits = limits
         self.streamed = streamed
         self.loop = asyncio.get_running_loop()
+        self.outbox = Outbox(self.loop)
         self.connections: set[Living] = set()
         self.draining = False
         self._servers: list[asyncio.AbstractServer] = []

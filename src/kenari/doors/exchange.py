@@ -12,6 +12,7 @@ from kenari.core.errors import KenariError
 from kenari.core.ports import Exchange, Incoming, Watcher
 from kenari.doors.limits import EdgeLimits, client_address, plain_body
 from kenari.wire.http1 import CHUNK, LAST_CHUNK, content_coding, split_target, status_line
+from kenari.wire.outbox import Outbox
 
 
 class Living(Protocol):
@@ -59,6 +60,7 @@ class Owner(Host, Protocol):
 
     limits: EdgeLimits
     streamed: frozenset[str]
+    outbox: Outbox
 
     def serve(self, exchange: Exchange, /) -> Coroutine[Any, Any, None]:
         """Answer a whole request."""

@@ -268,8 +268,10 @@ class Connection(asyncio.Protocol):
         self._headers, self._inflater = {}, None
         self._bodied = self._complete = False
         self._void = 0
-        transport.write(call.request)
-        if call.stream is not None:
+        if call.stream is None:
+            self._pool.outbox.put(transport, call.request)
+        else:
+            transport.write(call.request)
             self._sender = Sender(transport, call.stream, lambda error: self._give_up(call, error))
         if call.fresh:
             call.request = b""

@@ -7,6 +7,7 @@ import asyncio
 from typing import Generic, Protocol, TypeVar
 
 from kenari.upstream.origin import Origin
+from kenari.wire.outbox import Outbox
 
 
 class Pooled(Protocol):
@@ -28,6 +29,8 @@ class Pool(Generic[C]):
 
     def __init__(self, loop: asyncio.AbstractEventLoop, idle_seconds: float, max_idle: int) -> None:
         self._loop, self._idle_seconds, self._max_idle = loop, idle_seconds, max_idle
+        self.outbox = Outbox(loop)
+        """Where the connections write."""
         self._open: set[C] = set()
         self._idle: dict[Origin, list[C]] = {}
         self._sweeper: asyncio.TimerHandle | None = None
