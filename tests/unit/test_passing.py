@@ -100,8 +100,10 @@ def served(
     *,
     rig: kit.Rig | None = None,
     kind: str = "free",
+    first: dict[str, Any] | None = None,
 ) -> tuple[tuple[Any, ...], int]:
-    """What the client and the books hear of the second request to a model, and how many passed."""
+    """What the client and the books hear of the second request to a model, and how many passed. The `first` one is a
+    minimal one, or asks for more."""
     streams = b'"stream": true' in body
     rig = rig or kit.Rig([kit.GOOD if streams else ANSWER, script])
     rig.services |= {"pricing": Pricing(price_of, charge)}
@@ -113,7 +115,8 @@ def served(
     async def run() -> tuple[tuple[Any, ...], int]:
         door = rig.build()
         know: Any = door._gateway._passing  # pyright: ignore[reportPrivateUsage]
-        await asked(door, json.dumps(BODY | {"stream": streams}).encode(), None)
+        before_it = BODY | ({"stream": True} if streams else {}) | (first or {})
+        await asked(door, json.dumps(before_it).encode(), None)
         if not passes:
             know._patterns.clear()
         ways = [pattern.way for pattern in know._patterns.values()]
@@ -212,11 +215,18 @@ def test_what_passes_is_as_any_other(
     assert seen == served(script, False, body, act, lines, kind=kind)[0]
 
 
-def passed(script: kit.Script, more: dict[str, Any] | None = None, rig: kit.Rig | None = None, **headers: str) -> bool:
-    """Whether a request goes the short way."""
+def passed(
+    script: kit.Script,
+    more: dict[str, Any] | None = None,
+    rig: kit.Rig | None = None,
+    first: dict[str, Any] | None = None,
+    **headers: str,
+) -> bool:
+    """Whether a request goes the short way after one like it, or after another `first` one."""
     lines = {b"authorization": b"Bearer " + kit.KEY.encode()}
     lines |= {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
-    return served(script, True, json.dumps(BODY | (more or {})).encode(), None, lines, rig=rig)[1] == 1
+    body = json.dumps(BODY | (more or {})).encode()
+    return served(script, True, body, None, lines, rig=rig, first=(more or {}) if first is None else first)[1] == 1
 
 
 def test_which_pass() -> None:
@@ -226,7 +236,30 @@ def test_which_pass() -> None:
     assert passed(kit.error(500))  # it was sent before that was known
     assert passed(kit.GOOD, {"stream": True})
     assert passed(kit.GOOD, {"stream": True, "stream_options": {"include_usage": True}})
-    assert not passed(ANSWER, {"temperature": 1})
+    others: list[dict[str, Any]] = [
+        {"temperature": 1},
+        {"prompt_cache_key": "c"},
+        {"user": "u"},
+        {"unheard": 1},
+        {"tools": []},
+    ]
+    for other in others:
+        assert not passed(ANSWER, other, first={})  # another request than the one before
+    for same in (
+        {"temperature": 0.5, "max_tokens": 9, "stop": ["a]"]},
+        {"messages": [{"role": "user", "content": "]"}]},
+    ):
+        assert passed(ANSWER, same)
+        assert passed(ANSWER, same | {"messages": [{"role": "system", "content": "x"}]}, first=same)
+    for special in (
+        {"prompt_cache_key": "c"},
+        {"user": "u"},
+        {"metadata": {"a": "b"}},
+        {"reasoning_effort": "low"},
+        {"response_format": {"type": "json_object"}},
+        {"user_id": "u" * passing.MAX_AROUND},
+    ):
+        assert not passed(ANSWER, special)
     assert not passed(ANSWER, x_session_id="s")
     assert not passed(ANSWER, idempotency_key="once")
     two = kit.Rig([ANSWER, ANSWER], ANSWER)

@@ -44,7 +44,22 @@ MESSAGES: st.SearchStrategy[Any] = st.fixed_dictionaries(
 ) | st.fixed_dictionaries({}, optional={"role": ODD, "content": ODD | st.just([{"type": "text", "text": "x"}])})
 BODIES: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {"model": TEXTS, "messages": st.lists(MESSAGES, max_size=3)},
-    optional={"stream": st.booleans() | ODD, "stream_options": ODD},
+    optional={
+        "stream": st.booleans() | ODD,
+        "stream_options": ODD,
+        "temperature": st.floats(0, 2) | ODD,
+        "max_tokens": st.integers(1, 20),
+        "stop": TEXTS | st.lists(TEXTS, max_size=2),
+        "n": st.just(1),
+        "user": TEXTS,
+        "tool_choice": st.sampled_from(["auto", "none"]),
+        "parallel_tool_calls": st.booleans(),
+        "logprobs": st.booleans(),
+        "metadata": st.just({}),
+        "prompt_cache_key": TEXTS,
+        "reasoning_effort": st.just("low"),
+        "unheard_of": ODD,
+    },
 )
 
 
@@ -65,8 +80,8 @@ def test_a_plain_request_is_read_as_any_other(body: dict[str, Any], ascii_only: 
         return chat_request._decode(Fields(jsonx.request_fields(raw)))  # pyright: ignore[reportPrivateUsage]
 
     fast, slow = outcome(lambda: decode_request(raw)), outcome(slowly)
-    if isinstance(fast, Request):
-        fast.plain = False
+    if isinstance(fast, Request) and isinstance(slow, Request):
+        fast.plain = slow.plain = False
     assert fast == slow
 
 
@@ -78,6 +93,9 @@ def test_a_plain_request_is_read_as_any_other(body: dict[str, Any], ascii_only: 
         default_max_tokens=st.booleans(),
         stream_usage=st.booleans(),
         max_tokens_field=st.sampled_from(["max_tokens", "max_completion_tokens", "none"]),
+        temperature_max=st.none() | st.just(1.0),
+        extra_fields=st.booleans(),
+        logprobs=st.booleans(),
         developer_role=st.booleans(),
     ),
 )
@@ -102,34 +120,45 @@ def apart(body: bytes) -> list[tuple[str, list[bytes]]]:
     ]
 
 
-@given(body=BODIES, ascii_only=st.booleans())
+@given(body=BODIES, ascii_only=st.booleans(), conversation=st.lists(MESSAGES, max_size=2))
 @settings(max_examples=400, deadline=None)
-@example({"model": "m", "messages": [{"role": "user", "content": "x"}], "stream": False}, True)
-@example({"model": "m", "messages": [{"role": "user", "content": "\ud800"}]}, True)
-def test_a_glance_sees_what_reading_finds(body: dict[str, Any], ascii_only: bool) -> None:
-    """F2, L10: what is taken at a glance is a request of texts, and its messages as they came."""
-    raw = dumped(body, ascii_only)
-    seen = CHAT.glance(raw)
-    if seen is None:
+@example({"model": "m", "messages": [{"role": "user", "content": "x"}], "stream": False}, True, [])
+@example({"model": "m", "messages": [{"role": "user", "content": "\ud800"}]}, True, [])
+@example({"model": "m", "messages": [{"role": "user", "content": "x"}], "stop": ["]"]}, True, [])
+@example({"model": '"messages":[', "messages": [{"role": "user", "content": "x"}]}, True, [])
+def test_another_conversation_takes_the_place_of_one(
+    body: dict[str, Any], ascii_only: bool, conversation: list[Any]
+) -> None:
+    """F2, L10: where a conversation of ours is what is read between two pieces, any one of texts is read there too."""
+    cut = CHAT.cut(dumped(body, ascii_only))
+    if cut is None:
         return
-    request = decode_request(raw)
-    assert request.plain
-    assert [name for name in request.fields if not name.startswith("stream")] == ["model", "messages"]
-    messages = bytes(request.fields["messages"])
-    assert (seen.model, seen.stream, seen.messages) == (request.model, request.stream, messages)
+    assert cut.before + cut.conversation + cut.after == dumped(body, ascii_only)
+    sample = outcome(lambda: decode_request(cut.before + CHAT.SAMPLE + cut.after))
+    if not isinstance(sample, Request) or not sample.plain:
+        return
+    if [turn.raw for turn in sample.turns] != [CHAT.SAMPLE[1:-1]]:
+        return
+    for one in (cut.conversation, dumped(conversation, ascii_only)):
+        if CHAT.is_texts(one):
+            request = decode_request(cut.before + one + cut.after)
+            assert request.plain
+            assert bytes(request.fields["messages"]) == one
+            assert msgspec.structs.replace(request, turns=[], fields={}) == msgspec.structs.replace(
+                sample, turns=[], fields={}
+            )
 
 
-def test_a_glance_is_enough_for_most() -> None:
+def test_which_conversations_are_texts() -> None:
     """The short way is taken."""
-    body = b'{"model":"m","messages":[{"role":"system","content":"a"},{"role":"user","content":"caf\xc3\xa9 \\n"}]%b}'
-    for more in (b"", b',"stream":false', b',"stream":true', b',"stream":true,"stream_options":{}'):
-        seen = CHAT.glance(body % more)
-        assert seen is not None
-        assert (seen.model, seen.stream) == ("m", b"true" in more)
-    for more in (b',"stream":null', b',"temperature":0', b',"model":"\\ud800"', b',"\xff":1'):
-        assert CHAT.glance(body % more) is None
-    assert CHAT.glance(b'{"messages":[{"role":"user","content":"x"}],"model":"m"}') is None
-    assert CHAT.glance(b'{"model":"m","messages":[]}') is None
+    assert CHAT.is_texts(CHAT.SAMPLE)
+    assert CHAT.is_texts(b'[{"role":"system","content":"a"}, {"role":"user","content":"caf\xc3\xa9 \\n"}]')
+    for other in (b"[]", b'[{"role":"tool","content":"a"}]', b'[{"role":"user","content":[]}]', b'["a"]', b"[", b""):
+        assert not CHAT.is_texts(other)
+    assert not CHAT.is_texts(b'[{"role":"user","content":"\\ud800"}]')
+    assert not CHAT.is_texts(b'[{"role":"user","content":"\xff"}]')
+    assert CHAT.cut(b'{"model":"m"}') is None
+    assert CHAT.cut(b'{"messages":"]"}') is None
 
 
 WORDS: st.SearchStrategy[Any] = st.fixed_dictionaries(

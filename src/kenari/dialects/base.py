@@ -64,13 +64,13 @@ class Named(msgspec.Struct, frozen=True, gc=False):
     model: bytes
 
 
-class Glance(msgspec.Struct, frozen=True, gc=False):
-    """What a request says that is nothing but texts: the model that it names, whether it wants a stream, and the raw JSON of
-    its messages, which goes to a provider of the same format as it is."""
+class Cut(NamedTuple):
+    """A request's body in three pieces: its conversation, and what stands around it, which is the same in many requests of a
+    program. Put together they are the body."""
 
-    model: str
-    stream: bool
-    messages: bytes
+    before: bytes
+    conversation: bytes
+    after: bytes
 
 
 class Speaker(NamedTuple):
@@ -192,8 +192,15 @@ class Dialect(Protocol):
         """The client's plain answer."""
         ...
 
-    def glance(self, body: bytes) -> Glance | None:
-        """What a client's request says, if it is of the commonest form; None for all others, and for what is wrong."""
+    SAMPLE: bytes
+    """A conversation of one text that `is_texts` takes; empty where it takes none."""
+
+    def cut(self, body: bytes) -> Cut | None:
+        """Where the conversation of a client's request seems to stand: nothing was read. None where nothing seems to."""
+        ...
+
+    def is_texts(self, conversation: bytes) -> bool:
+        """Whether this is a conversation of texts and nothing else, without a fault."""
         ...
 
     def pass_reply(self, body: bytes, named: Named, profile: Profile) -> Passed | None:

@@ -245,8 +245,9 @@ class HttpExchange(msgspec.Struct, eq=False):
     def _head(self, status: int, headers: bytes) -> bytes:
         if self.incoming is not None and not self.incoming.whole:
             self.keeps = False  # the rest of its body stands where the next request would begin
-        alive = b"" if self.keeps and not self.http10 else b"connection: close\r\n"
-        return status_line(status) + _date.now() + alive + headers + self.extra_headers
+        if self.keeps and not self.http10:
+            return _beginnings.of(status) + headers + self.extra_headers
+        return _beginnings.of(status) + b"connection: close\r\n" + headers + self.extra_headers
 
 
 def exchange_of(
@@ -265,20 +266,25 @@ def exchange_of(
     return exchange
 
 
-class _DateLine:
-    """The date header, made once a second."""
+class _Beginnings:
+    """What every answer of a status begins with, its date included; made once a second."""
 
-    __slots__ = ("_line", "_second")
+    __slots__ = ("_lines", "_second")
 
     def __init__(self) -> None:
-        self._second, self._line = 0, b""
+        self._second = 0
+        self._lines: dict[int, bytes] = {}
 
-    def now(self) -> bytes:
+    def of(self, status: int) -> bytes:
         second = int(time.time())
         if second != self._second:
-            self._second = second
-            self._line = time.strftime("date: %a, %d %b %Y %H:%M:%S GMT\r\n", time.gmtime(second)).encode()
-        return self._line
+            self._second, self._lines = second, {}
+        return self._lines.get(status) or self._made(status)
+
+    def _made(self, status: int) -> bytes:
+        date = time.strftime("date: %a, %d %b %Y %H:%M:%S GMT\r\n", time.gmtime(self._second))
+        line = self._lines[status] = status_line(status) + date.encode()
+        return line
 
 
-_date = _DateLine()
+_beginnings = _Beginnings()

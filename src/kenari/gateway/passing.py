@@ -1,17 +1,18 @@
 """Requests that pass: nothing but texts, for a model of one provider of the same format, from a caller without limits.
 
-Most requests of programs are of this kind, and what is done for them is the same each time: so it is found out once for each
-name of a model (`Pattern`), and a request goes to its provider, and the answer to the client, in one step each. Nothing
-is decided here: as soon as anything is out of the ordinary (the client goes, the provider takes its time, the answer is a
+Most requests of programs are of this kind, with the same model and numbers each time, and what is done for them is the same:
+so it is found out once for all that differ in their conversation only (`Pattern`), and a request goes to its provider, and the
+answer to the client, in one step each. Nothing is decided here: as soon as anything is out of the ordinary (the client goes, the provider takes its time, the answer is a
 stream, or no plain text) the request becomes one that is served by callback (`Direct`), as if it had always been one
 (tests/unit/test_passing.py).
 """
 
 import time
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import Raw
 
 from kenari.core.caller import Caller
 from kenari.core.errors import KenariError
@@ -19,7 +20,7 @@ from kenari.core.outbound import Call, Outgoing, Receiver, Way
 from kenari.core.ports import Admission, Exchange, Hold, Leg, Reservation, Watcher
 from kenari.core.price import Price
 from kenari.core.request import Request
-from kenari.dialects.base import Dialect, Glance, Named, Passed
+from kenari.dialects.base import Cut, Dialect, Named, Passed
 from kenari.dialects.fit import fit
 from kenari.gateway.admission import Entry, line_of
 from kenari.gateway.direct import Direct
@@ -36,6 +37,10 @@ PATIENCE = 0.25
 LEAST_TIMEOUT = 1.0
 """Seconds; a provider that has less time for an answer is watched from the beginning."""
 MAX_PATTERNS = 4096
+MAX_AROUND = 2048
+"""Bytes around the conversation of requests that are remembered: names and numbers. What is longer changes more often."""
+MOST_ANSWERED = 64
+"""Requests that wait for their lines at most."""
 _NAMING = frozenset((b"idempotency-key", b"x-session-id", b"anthropic-beta"))
 """Headers that change what is done with a request."""
 _HEAD = id_lines("%s") + JSON
@@ -43,8 +48,9 @@ _JSON_TYPES = frozenset((b"application/json", b"application/json; charset=utf-8"
 
 
 class Pattern(msgspec.Struct, frozen=True, eq=False):
-    """What all such requests for one name (`model` is the model's own) have in common: the plan of its model and its only candidate with its mark, what
-    stands before and behind the messages in a provider's request, and where that goes. `named` is the JSON of the `name`,
+    """What all requests have in common that differ in their conversation only (`model` is the model's own name, `name` the one
+    they give): the plan of its model and its only candidate with its mark, what stands before and behind the conversation in a
+    provider's request, and where that goes. `named` is the JSON of the `name`,
     `told` the header lines that say which target answers."""
 
     name: str
@@ -67,8 +73,9 @@ class Passing:
     def __init__(self, services: Services, dialect: Dialect) -> None:
         self._services, self._dialect = services, dialect
         self._catalog = services.catalog
-        self._patterns: dict[tuple[str, bool], Pattern] = {}
+        self._patterns: dict[tuple[bytes, bytes], Pattern] = {}
         self._open: set[Passage] = set()
+        self._answered: list[Answered] = []
         self._ticks = False
 
     def begin(self, exchange: Exchange, dialect: Dialect) -> Coroutine[Any, Any, bool] | bool:
@@ -81,21 +88,21 @@ class Passing:
             caller = identify(services.keys, exchange.headers)
         except KenariError:  # it will be said by who looks at everything
             return False
-        glance = self._dialect.glance(exchange.body) if caller.unlimited else None
-        pattern = None if glance is None else self._patterns.get((glance.model, glance.stream))
-        if glance is None or pattern is None or not _NAMING.isdisjoint(exchange.headers):
+        cut = self._dialect.cut(exchange.body) if caller.unlimited else None
+        pattern = None if cut is None else self._patterns.get((cut.before, cut.after))
+        if cut is None or pattern is None or not _NAMING.isdisjoint(exchange.headers):
             return False
-        if not services.routing.is_well(pattern.mark):
+        if not (services.routing.is_well(pattern.mark) and self._dialect.is_texts(cut.conversation)):
             return False
-        passage = Passage(self._open, services, pattern, exchange, caller, services.clock())
+        passage = Passage(self, services, pattern, exchange, caller, services.clock())
         reservation = Reservation(id=exchange.id, caller=caller, model=pattern.model, price=pattern.price)
         passage.hold = services.books.admit(reservation)
         if passage.hold is None:
-            return self._booked(passage, reservation, glance)
-        self._send(passage, glance.messages, glance.stream)
+            return self._booked(passage, reservation, cut.conversation)
+        self._send(passage, cut.conversation)
         return True
 
-    async def _booked(self, passage: "Passage", reservation: Reservation, glance: Glance) -> bool:
+    async def _booked(self, passage: "Passage", reservation: Reservation, conversation: bytes) -> bool:
         """The same once the books have let it in. True: it goes on by callback."""
         try:
             passage.hold = await self._services.books.reserve(reservation)
@@ -107,30 +114,33 @@ class Passing:
         if passage.exchange.gone:
             passage.leave()
             return False
-        self._send(passage, glance.messages, glance.stream)
+        self._send(passage, conversation)
         return True
 
     def go_on(self, entry: Entry, wanted: Wanted) -> bool:
         """The same for a request that was let in already, whoever sent it. True: it is answered, and its entry closed, from
         here."""
         services, request, exchange = self._services, wanted.request, entry.exchange
-        pattern = None if request.stream or not request.plain else self._patterns.get((request.model, False))
-        if pattern is None or pattern.plan is not wanted.plan or request.max_output is not None or entry.hold is None:
+        cut = None if request.stream or not request.plain else self._dialect.cut(exchange.body)
+        pattern = None if cut is None else self._patterns.get((cut.before, cut.after))
+        if cut is None or pattern is None or pattern.plan is not wanted.plan:
+            return False
+        if request.max_output is not None or entry.hold is None or not self._dialect.is_texts(cut.conversation):
             return False
         if exchange.gone or not _NAMING.isdisjoint(exchange.headers) or not services.routing.is_well(pattern.mark):
             return False
-        passage = Passage(
-            self._open, services, pattern, exchange, wanted.caller, entry.began, entry.hold, entry, wanted
-        )
+        passage = Passage(self, services, pattern, exchange, wanted.caller, entry.began, entry.hold, entry, wanted)
         entry.detach()
-        self._send(passage, bytes(request.fields["messages"]), stream=False)
+        self._send(passage, cut.conversation)
         return True
 
-    def _send(self, passage: "Passage", messages: bytes, stream: bool) -> None:
+    def _send(self, passage: "Passage", conversation: bytes) -> None:
         pattern = passage.pattern
-        body = pattern.before + messages + pattern.after
+        body = pattern.before + conversation + pattern.after
         try:
-            if stream:  # it is read as others are; but what is needed for that is made while the provider thinks
+            if (
+                pattern.stream
+            ):  # it is read as others are; but what is needed for that is made while the provider thinks
                 passage.call = pattern.way.send(body, passage)
                 passage.become()
                 return
@@ -143,32 +153,57 @@ class Passing:
         except Exception as fault:  # noqa: BLE001 - ours: the client is told and the line is written
             passage.fail(fault)
 
-    def learn(self, request: Request, plan: Plan) -> None:
-        """A request was taken up: how requests like this one pass, if they can."""
+    def leave(self, passage: "Passage") -> None:
+        """It is not one of those that wait any more."""
+        self._open.discard(passage)
+
+    def book(self, answered: "Answered") -> None:
+        """A request was answered. What comes of that is done for all those of this turn of the loop, one after the other,
+        when their answers are out: who takes turns with it all finds its code and its objects cold each time."""
+        self._answered.append(answered)
+        if len(self._answered) == 1:
+            self._services.soon(self._book)
+        elif len(self._answered) >= MOST_ANSWERED:
+            self._book()
+
+    def _book(self) -> None:
+        answered, self._answered = self._answered, []
+        for passage, passed, seconds in answered:
+            passage.book(passed, seconds)
+
+    def learn(self, request: Request, body: bytes, plan: Plan) -> None:
+        """A request was taken up: how those pass that have another conversation and are like it otherwise, if they can."""
         services = self._services
         if services.catalog is not self._catalog:
             self._catalog, self._patterns = services.catalog, {}
-        kind = (request.model, request.stream)
-        if kind in self._patterns or len(self._patterns) >= MAX_PATTERNS:
-            return
         alone = len(plan.candidates) == 1
-        if request.plain and alone and request.origin == self._dialect.name and not services.dialects:
-            pattern = self._pattern(request, plan)
+        if not (request.plain and alone and request.origin == self._dialect.name and not services.dialects):
+            return
+        cut = self._dialect.cut(body)
+        if cut is None or len(cut.before) + len(cut.after) > MAX_AROUND or len(self._patterns) >= MAX_PATTERNS:
+            return
+        if (cut.before, cut.after) not in self._patterns:
+            pattern = self._pattern(cut, plan)
             if pattern is not None:
-                self._patterns[kind] = pattern
+                self._patterns[cut.before, cut.after] = pattern
 
-    def _pattern(self, request: Request, plan: Plan) -> Pattern | None:
+    def _pattern(self, cut: Cut, plan: Plan) -> Pattern | None:
+        """What is made of such a request with a conversation of ours: where that is found in the provider's request as it
+        is, any other conversation of texts may stand there."""
         services, candidate = self._services, plan.candidates[0]
         provider, profile = candidate.provider, candidate.provider.profile
+        sample = self._dialect.SAMPLE
         least = min(provider.header_timeout, provider.first_event_timeout, deadline_of(services, plan))
         if candidate.own or candidate.dialect is not self._dialect or profile.stream_always or least < LEAST_TIMEOUT:
             return None
         try:
+            request = self._dialect.decode_request(cut.before + sample + cut.after)
             fitted = fit(request, candidate.target)
         except KenariError:
             return None
-        sent, messages = candidate.dialect.encode_request(fitted, profile), bytes(request.fields["messages"])
-        before, found, after = sent.partition(messages)
+        alone = request.plain and request.user is None and [turn.raw for turn in request.turns] == [Raw(sample[1:-1])]
+        sent = candidate.dialect.encode_request(fitted, profile)
+        before, _, after = sent.partition(sample)
         way = services.upstream(candidate).way(
             Outgoing(
                 url=candidate.url,
@@ -179,7 +214,7 @@ class Passing:
                 ca=provider.ca,
             )
         )
-        if not fitted.plain or fitted.notices or not found or way is None:
+        if not (alone and fitted.plain and sent.count(sample) == 1) or fitted.notices or way is None:
             return None
         return Pattern(
             name=request.model,
@@ -205,11 +240,19 @@ class Passing:
         return not self._ticks
 
 
+class Answered(NamedTuple):
+    """A request whose answer is out, what the provider made, and after how many seconds."""
+
+    passage: "Passage"
+    passed: Passed
+    seconds: float
+
+
 class Passage(msgspec.Struct, eq=False):
     """One such request: hears of its provider (core.outbound.Hearer) and of its client (core.ports.Watcher). `began` is the loop's
     time. `entry` and `wanted` are there where it was let in like others."""
 
-    waiting: "set[Passage]"
+    passing: Passing
     services: Services
     pattern: Pattern
     exchange: Exchange
@@ -230,7 +273,7 @@ class Passage(msgspec.Struct, eq=False):
                 passed = candidate.dialect.pass_reply(body, named, candidate.provider.profile)
             if passed is not None:
                 self.call = None
-                self.waiting.discard(self)
+                self.passing.leave(self)
                 self._answer(passed)
                 return
         except Exception as fault:  # noqa: BLE001 - as above
@@ -243,28 +286,34 @@ class Passage(msgspec.Struct, eq=False):
             receiver.on_end()
 
     def _answer(self, passed: Passed) -> None:
-        """Answer; then the request's line, and how its candidate fared."""
-        exchange, pattern, services = self.exchange, self.pattern, self.services
-        candidate, seconds = pattern.candidate, services.clock() - self.began
+        exchange, services = self.exchange, self.services
         id = exchange.id.encode()
         if services.tells_target(self.caller):
-            exchange.extra_headers += pattern.told
+            exchange.extra_headers += self.pattern.told
         exchange.answer(200, _HEAD % (id, id), passed.body)
-        services.routing.worked(candidate, pattern.mark, seconds)
-        entry = self.entry or self._entry()
-        line = entry.line
-        line.target, line.provider_format, line.status = candidate.id, candidate.dialect.name, 200
-        line.ending = "length" if passed.stop.reason == "length" else "done"
-        line.first_content_ms = ms = seconds * 1000
-        line.usage, line.legs = passed.usage, [Leg(candidate.id, passed.usage, "ok", ms)]
-        entry.close(None)
+        self.passing.book(Answered(self, passed, services.clock() - self.began))
+
+    def book(self, passed: Passed, seconds: float) -> None:
+        """It was answered: its line, and how its candidate fared."""
+        try:
+            candidate = self.pattern.candidate
+            self.services.routing.worked(candidate, self.pattern.mark, seconds)
+            entry = self.entry or self._entry()
+            line = entry.line
+            line.target, line.provider_format, line.status = candidate.id, candidate.dialect.name, 200
+            line.ending = "length" if passed.stop.reason == "length" else "done"
+            line.first_content_ms = ms = seconds * 1000
+            line.usage, line.legs = passed.usage, [Leg(candidate.id, passed.usage, "ok", ms)]
+            entry.close(None)
+        except Exception as fault:  # noqa: BLE001 - as above
+            self.fail(fault)
 
     def become(self) -> Receiver | None:
         """Go on as a request that is served by callback; who hears of the provider from now on. None: it is over."""
         call, self.call = self.call, None
         if call is None:
             return None
-        self.waiting.discard(self)
+        self.passing.leave(self)
         entry = self.entry or self._entry()
         try:
             wanted = self.wanted
@@ -284,7 +333,7 @@ class Passage(msgspec.Struct, eq=False):
     def fail(self, fault: BaseException) -> None:
         """A fault of ours, or the books' refusal, ends it."""
         self.call = None
-        self.waiting.discard(self)
+        self.passing.leave(self)
         (self.entry or self._entry()).close(fault)
 
     def leave(self) -> None:

@@ -75,7 +75,7 @@ class Gateway:
             if IDEMPOTENCY_KEY in exchange.headers:
                 return self._complete(entry, asked, dialect, line)
             caller, plan = asked.caller, asked.plan
-            self._passing.learn(asked.request, plan)
+            self._passing.learn(asked.request, exchange.body, plan)
             direct = is_direct(services, caller, plan, asked.request)
             if not direct or not entry.admit(reservation_of(line.id, caller, plan)):
                 return self._complete(entry, asked, dialect, line, detaches=True)

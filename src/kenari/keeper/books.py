@@ -65,7 +65,7 @@ class LogBooks:
             self.flush()
         elif not self._scheduled:
             self._scheduled = True
-            self._later(FLUSH_SECONDS, self.flush)
+            self._later(FLUSH_SECONDS, self._on_time)
 
     def abandon(self, owner: str) -> None:
         """A worker has died: what it had open leaves its lines as `crashed`."""
@@ -75,9 +75,13 @@ class LogBooks:
                 line = Line(id=id, account=caller.account, key=caller.key, model=asked.model, ending="crashed")
                 self.settle(Hold(id, caller), line)
 
+    def _on_time(self) -> None:
+        """It has waited for long enough. (Full batches were written meanwhile, and this one with it: one timer is enough.)"""
+        self._scheduled = False
+        self.flush()
+
     def flush(self) -> None:
         """Write out what waits."""
-        self._scheduled = False
         if self._lines:
             out = self._out or sys.stdout
             lines, self._lines = self._lines, []

@@ -46,11 +46,47 @@ GAUGES = {
 class _Spread:
     """A histogram: how many values fell into each bucket, and their sum."""
 
-    __slots__ = ("counts", "sum")
+    __slots__ = ("_bounds", "counts", "sum")
 
-    def __init__(self, buckets: int) -> None:
-        self.counts = [0] * (buckets + 1)
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
         self.sum = 0.0
+
+    def add(self, value: float) -> None:
+        """One more."""
+        self.counts[bisect_left(self._bounds, value)] += 1
+        self.sum += value
+
+
+class _Model:
+    """What is counted of a model."""
+
+    __slots__ = ("cache_read", "cache_write", "durations", "first", "input", "money", "output")
+
+    def __init__(self) -> None:
+        self.input = self.cache_read = self.cache_write = self.output = 0
+        self.money = 0
+        self.durations, self.first = _Spread(DURATION_BUCKETS), _Spread(FIRST_BUCKETS)
+
+
+class _Requests:
+    """Requests for a model that were alike: their number."""
+
+    __slots__ = ("model", "number")
+
+    def __init__(self, model: _Model) -> None:
+        self.model, self.number = model, 0
+
+
+class _Calls:
+    """Calls of a target that ended alike: their number, and of how many we counted the tokens; the tokens of prompts that are
+    billed, and those of them that came from its cache."""
+
+    __slots__ = ("cached", "estimated", "number", "prompt")
+
+    def __init__(self) -> None:
+        self.number = self.estimated = self.cached = self.prompt = 0
 
 
 class Metrics(Collector):
@@ -63,55 +99,56 @@ class Metrics(Collector):
         self, currency: str, version: str, label: Callable[[str], str], gauges: Callable[[], Gauges] = dict
     ) -> None:
         self._currency, self._version, self._label, self._gauges = currency, version, label, gauges
-        self._requests: dict[tuple[str, str, str, str], int] = {}
+        self._models: dict[str, _Model] = {}
+        self._requests: dict[tuple[str, str, int, str], _Requests] = {}
+        self._calls: dict[tuple[str, str], _Calls] = {}
         self._codes: dict[str, int] = {}
-        self._tokens: dict[tuple[str, str], int] = {}
-        self._money: dict[str, int] = {}
-        self._attempts: dict[tuple[str, str], int] = {}
-        self._first: dict[str, _Spread] = {}
-        self._durations: dict[str, _Spread] = {}
-        self._prompts: dict[str, tuple[int, int]] = {}  # target: tokens read from its cache, of all tokens of prompts
-        self._estimated = 0
         self._registry = CollectorRegistry()
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
 
     def count(self, line: Line) -> None:
         """One finished request."""
-        model = self._label(line.model) if line.model else ""
-        key = (model, line.client_format, str(line.status), line.ending)
-        if key not in self._requests and len(self._requests) >= MAX_SERIES:
-            model, key = "other", ("other", *key[1:])
-        self._requests[key] = self._requests.get(key, 0) + 1
+        kind = (self._label(line.model) if line.model else "", line.client_format, line.status, line.ending)
+        requests = self._requests.get(kind) or self._more_requests(kind)
+        requests.number += 1
         if line.code:
             self._codes[line.code] = self._codes.get(line.code, 0) + 1
         if line.ending == "refused":
             return
-        _spread(self._durations, model, DURATION_BUCKETS, line.duration_ms / 1000)
+        model = requests.model
+        model.durations.add(line.duration_ms / 1000)
         if line.first_content_ms is not None:
-            _spread(self._first, model, FIRST_BUCKETS, line.first_content_ms / 1000)
-        if line.charge:
-            self._money[model] = self._money.get(model, 0) + line.charge
-        tokens = self._tokens
+            model.first.add(line.first_content_ms / 1000)
+        model.money += line.charge
         for leg in line.legs:
-            outcome = (leg.target, leg.outcome)
-            if outcome not in self._attempts and len(self._attempts) >= MAX_SERIES:  # own keys name any target
-                outcome = ("other", leg.outcome)
-            self._attempts[outcome] = self._attempts.get(outcome, 0) + 1
+            calls = self._calls.get((leg.target, leg.outcome)) or self._more_calls(leg.target, leg.outcome)
             usage = leg.usage
-            self._estimated += usage.estimated
-            if leg.billed and usage.prompt:
-                cached, prompt = self._prompts.get(leg.target, (0, 0))
-                self._prompts[leg.target] = (cached + (usage.cache_read or 0), prompt + usage.prompt)
-            if leg.billed and usage.total:
-                for name, number in (
-                    ("input", usage.fresh),
-                    ("cache_read", usage.cache_read),
-                    ("cache_write", usage.cache_write),
-                    ("output", usage.output),
-                ):
-                    if number:
-                        tokens[model, name] = tokens.get((model, name), 0) + number
+            calls.number += 1
+            calls.estimated += usage.estimated
+            if leg.billed:
+                fresh, read, write = usage.fresh or 0, usage.cache_read or 0, usage.cache_write
+                model.input += fresh
+                model.cache_read += read
+                model.cache_write += write
+                model.output += usage.output or 0
+                calls.cached += read
+                calls.prompt += fresh + read + write
+
+    def _more_requests(self, kind: tuple[str, str, int, str]) -> _Requests:
+        """The place where requests of a kind are counted that has none yet."""
+        if len(self._requests) >= MAX_SERIES:
+            kind = ("other", *kind[1:])
+        model = self._models.get(kind[0])
+        if model is None:
+            model = self._models[kind[0]] = _Model()
+        return self._requests.setdefault(kind, _Requests(model))
+
+    def _more_calls(self, target: str, outcome: str) -> _Calls:
+        """The same for calls of a target: callers' own keys name any target."""
+        if len(self._calls) >= MAX_SERIES:
+            target = "other"
+        return self._calls.setdefault((target, outcome), _Calls())
 
     def render(self, accept: str) -> tuple[bytes, bytes]:
         """The exposition in the format that a scraper accepts, and its content type."""
@@ -125,36 +162,51 @@ class Metrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """All families as they stand."""
         gauges = self._gauges()  # first: what is logged is counted then
+        models, calls = self._models, self._calls
         labels = ["model", "format", "status", "reason"]
-        yield _counter("kenari_requests", "Finished requests.", labels, self._requests)
+        requests = {
+            (name, form, str(status), end): one.number for (name, form, status, end), one in self._requests.items()
+        }
+        yield _counter("kenari_requests", "Finished requests.", labels, requests)
         codes = {(code,): number for code, number in self._codes.items()}
         yield _counter("kenari_errors", "Requests that ended with an error, by its code.", ["code"], codes)
-        yield _counter("kenari_tokens", "Tokens that were billed, by class.", ["model", "class"], self._tokens)
-        money = {(model, self._currency): units / UNIT for model, units in self._money.items()}
+        tokens = {
+            (name, kind): number
+            for name, one in models.items()
+            for kind, number in (
+                ("input", one.input),
+                ("cache_read", one.cache_read),
+                ("cache_write", one.cache_write),
+                ("output", one.output),
+            )
+            if number
+        }
+        yield _counter("kenari_tokens", "Tokens that were billed, by class.", ["model", "class"], tokens)
+        money = {(name, self._currency): one.money / UNIT for name, one in models.items() if one.money}
         yield _counter("kenari_charged", "Money charged, in units of the currency.", ["model", "currency"], money)
-        yield _counter("kenari_attempts", "Calls of providers.", ["target", "outcome"], self._attempts)
-        share = {(target,): cached / prompt for target, (cached, prompt) in self._prompts.items()}
+        attempts = {key: one.number for key, one in calls.items()}
+        yield _counter("kenari_attempts", "Calls of providers.", ["target", "outcome"], attempts)
+        prompts: dict[str, list[int]] = {}
+        for (target, _), one in calls.items():
+            of_target = prompts.setdefault(target, [0, 0])
+            of_target[0] += one.cached
+            of_target[1] += one.prompt
+        share = {(target,): cached / prompt for target, (cached, prompt) in prompts.items() if prompt}
         text = "Share of the tokens of prompts that a target read from its cache, since the start."
         yield _gauge("kenari_cache_hit_share", text, ["target"], share)
         text = "Calls of providers whose tokens were counted here because the provider did not say."
-        yield _counter("kenari_estimated_usage", text, [], {(): self._estimated})
+        yield _counter("kenari_estimated_usage", text, [], {(): sum(one.estimated for one in calls.values())})
         text = "Seconds from a request to its first content."
-        yield _histogram("kenari_first_content_seconds", text, FIRST_BUCKETS, self._first)
+        first = {name: one.first for name, one in models.items() if any(one.first.counts)}
+        yield _histogram("kenari_first_content_seconds", text, FIRST_BUCKETS, first)
         text = "Seconds from a request to the end of its answer."
-        yield _histogram("kenari_request_seconds", text, DURATION_BUCKETS, self._durations)
+        durations = {name: one.durations for name, one in models.items() if any(one.durations.counts)}
+        yield _histogram("kenari_request_seconds", text, DURATION_BUCKETS, durations)
         for name, value in gauges.items():
             yield GaugeMetricFamily(f"kenari_{name}", GAUGES.get(name, name), value=value)
         info = GaugeMetricFamily("kenari_info", "Always 1; the version stands in the label.", labels=["version"])
         info.add_metric([self._version], 1)
         yield info
-
-
-def _spread(family: dict[str, _Spread], model: str, buckets: tuple[float, ...], value: float) -> None:
-    spread = family.get(model)
-    if spread is None:
-        spread = family[model] = _Spread(len(buckets))
-    spread.counts[bisect_left(buckets, value)] += 1
-    spread.sum += value
 
 
 def _gauge(name: str, text: str, labels: list[str], values: Mapping[tuple[str, ...], float]) -> Metric:

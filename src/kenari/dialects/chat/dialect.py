@@ -40,7 +40,9 @@ class ChatDialect:
         """The client's plain answer."""
         return encode.encode_reply(reply, answer)
 
-    glance = staticmethod(plain.glance)
+    SAMPLE: bytes = plain.SAMPLE
+    cut = staticmethod(plain.cut)
+    is_texts = staticmethod(plain.is_texts)
     """A client's request that is nothing but texts."""
     pass_reply = staticmethod(relay.pass_reply)
     """A provider's plain answer that is one text, for a client."""

@@ -21,7 +21,7 @@ from kenari.core.request import (
     Turn,
     leading_system,
 )
-from kenari.dialects.chat.request import IGNORED
+from kenari.dialects.chat.request import IGNORED, SIMPLE
 from kenari.wire import jsonx
 
 _OWN = frozenset(
@@ -52,9 +52,11 @@ _OWN = frozenset(
 def encode_request(request: Request, profile: Profile) -> bytes:
     """The body that a chat provider gets. Members that a chat client sent stand in the client's order."""
     same = request.origin == "chat"
-    if same and request.plain:
+    if same and request.plain and request.fields.keys() <= SIMPLE:
         return _plain(request, profile)
-    out: dict[str, Any] = {"model": request.model, "messages": _messages(request, same, profile)}
+    texts = same and request.plain
+    messages = request.fields["messages"] if texts else _messages(request, same, profile)
+    out: dict[str, Any] = {"model": request.model, "messages": messages}
     if same:
         hidden = _OWN | IGNORED
         if not profile.extra_fields:

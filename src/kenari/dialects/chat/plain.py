@@ -12,7 +12,7 @@ from msgspec import Raw
 from kenari.core.events import Escaped
 from kenari.core.request import Request, TextPart, Turn
 from kenari.core.usage import Usage
-from kenari.dialects.base import Glance
+from kenari.dialects.base import Cut
 from kenari.dialects.chat.wire import UsageWire, usage_of
 from kenari.dialects.frames import lenient
 from kenari.wire import jsonx
@@ -67,20 +67,13 @@ class Said(msgspec.Struct, frozen=True, gc=False):
     usage: Usage | None
 
 
-class _Asked(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    model: str
-    messages: Raw
-    stream: bool = False
-    stream_options: Raw = Raw()
-
-
 class _Text(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     role: Literal["system", "user", "assistant"]
     content: str
 
 
-_FIRST = b'{"model"'
-_ASKED = jsonx.decoder(_Asked)
+SAMPLE = b'[{"role":"user","content":"the conversation"}]'
+_NAME = b'"messages":'
 _TEXTS = jsonx.decoder(list[_Text])
 _BODY = jsonx.decoder(_Body)
 _MESSAGES = jsonx.decoder(list[_Message])
@@ -107,18 +100,29 @@ def plain_request(body: bytes, fields: dict[str, Raw]) -> Request | None:
     return Request(origin="chat", model=read.model, turns=turns, fields=fields, stream=read.stream, plain=True)
 
 
-def glance(body: bytes) -> Glance | None:
-    """What a request says for which `plain_request` gives one, and which begins with the model's name."""
-    if not body.startswith(_FIRST):
-        return None
+def cut(body: bytes) -> Cut | None:
+    """The messages are taken to be what begins with the first bracket behind their name and ends with the last object that is
+    the last of an array. Whether they are is for who knows what stands around them."""
+    start = body.find(b"[", body.find(_NAME))
+    end = body.rfind(b"}]") + 2
+    return Cut(body[:start], body[start:end], body[end:]) if 0 < start < end else None
+
+
+def is_texts(messages: bytes) -> bool:
+    """Whether `plain_request` takes these messages, and they are UTF-8."""
     try:
-        asked = _ASKED.decode(body)
-        texts = _TEXTS.decode(asked.messages)
-        if not body.isascii():
-            body.decode()
+        return bool(_TEXTS.decode(messages))
     except (ValueError, RecursionError):  # another shape, no JSON, no UTF-8
-        return None
-    return Glance(asked.model, asked.stream, bytes(asked.messages)) if texts and asked.model else None
+        return False
+
+
+def holds_texts(messages: Raw) -> bool:
+    """Whether each of these messages is a role with one text."""
+    try:
+        read = _MESSAGES.decode(messages)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return all(memoryview(message.content)[0] == _QUOTE for message in read)
 
 
 def plain_answer(body: bytes) -> Said | None:

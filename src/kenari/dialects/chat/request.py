@@ -28,7 +28,7 @@ from kenari.core.request import (
     ToolChoice,
     Turn,
 )
-from kenari.dialects.chat.plain import plain_request
+from kenari.dialects.chat.plain import holds_texts, plain_request
 from kenari.dialects.fields import (
     SAMPLING,
     Fields,
@@ -66,7 +66,8 @@ UNDERSTOOD = frozenset(
         "logit_bias",
     ]
 ) | frozenset(SAMPLING)
-_SIMPLE = frozenset(["model", "messages", "stream", "stream_options"])
+SIMPLE = frozenset(["model", "messages", "stream", "stream_options"])
+"""A request with no other members asks for nothing but an answer."""
 PRICED = frozenset(["service_tier", "speed", "web_search_options"])
 """Accepted and not sent on because they change the price (F4)."""
 IGNORED = PRICED | frozenset(["store", "metadata", "safety_identifier"])
@@ -79,7 +80,7 @@ MAX_CACHE_KEY = 512
 def decode_request(body: bytes) -> Request:
     """The request of a chat client."""
     members = jsonx.request_fields(body)
-    if members.keys() <= _SIMPLE:  # most requests of programs: nothing else to look at
+    if members.keys() <= SIMPLE:  # most requests of programs: nothing else to look at
         plain = plain_request(body, members)
         if plain is not None:
             return plain
@@ -104,6 +105,8 @@ def _decode(fields: Fields) -> Request:
     fields.integer("top_logprobs", 0)
     cap = fields.integer("max_completion_tokens", 1)
     older = fields.integer("max_tokens", 1)
+    thinking, form, cache_key = _thinking(fields), _format(fields), _cache_key(fields)
+    special = tools or served or thinking or form or cache_key
     return Request(
         origin="chat",
         model=model,
@@ -117,12 +120,13 @@ def _decode(fields: Fields) -> Request:
         max_output=cap if cap is not None else older,
         stop=read_stop(fields, "stop"),
         sampling=read_sampling(fields, SAMPLING),
-        thinking=_thinking(fields),
-        format=_format(fields),
-        cache_key=_cache_key(fields),
+        thinking=thinking,
+        format=form,
+        cache_key=cache_key,
         user=fields.string("user"),
         extra=tuple(name for name in fields.members if name not in UNDERSTOOD and name not in IGNORED),
         notices=notices,
+        plain=not special and holds_texts(fields.members["messages"]),
     )
 
 

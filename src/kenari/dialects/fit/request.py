@@ -18,6 +18,8 @@ from kenari.dialects.fit.thinking import fit_thinking
 from kenari.dialects.fit.tools import fit_tools, rename_calls
 from kenari.wire import jsonx
 
+FEW = 2
+"""Members of a request that has a model and a conversation; what else it has may be lost on the way."""
 DEFAULT_OUTPUT = 65536
 """S123: the cap of a Responses request that names none."""
 
@@ -30,16 +32,15 @@ def fit(request: Request, target: Target, seal_key: Callable[[str], str] | None 
         request = fit_format(request, target)
     max_output = _max_output(request, target)
     if request.plain and _passes(request, target):
-        return Request(  # texts of the target's own format: nothing below would change them
-            origin=request.origin,
-            model=target.model,
-            turns=request.turns,
-            fields=request.fields,
-            stream=request.stream,
-            max_output=max_output,
-            notices=request.notices,
-            plain=True,
+        # texts of the target's own format: most of what is below would change nothing
+        fitted = msgspec.structs.replace(
+            request, model=target.model, max_output=max_output, tool_choice=None, parallel=None
         )
+        if len(request.fields) > FEW:
+            note_losses(request, fitted, target, notices)
+            fitted.notices = request.notices + notices
+            _fit_sampling(fitted, target)
+        return fitted
     tools, choice, names = fit_tools(request, target, notices)
     turns = pair_results(request.turns)
     turns = fit_reasoning(turns, target)

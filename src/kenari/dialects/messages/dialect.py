@@ -7,7 +7,7 @@ from kenari.core.events import Event
 from kenari.core.fold import Reply
 from kenari.core.profile import Profile
 from kenari.core.request import Request
-from kenari.dialects.base import Answer, Decoder, Encoder, Glance, Named, Passed, RelayRule
+from kenari.dialects.base import Answer, Cut, Decoder, Encoder, Named, Passed, RelayRule
 from kenari.dialects.messages import blocks, decode, encode, outgoing, request
 
 
@@ -48,9 +48,15 @@ class MessagesDialect:
         """The client's plain answer."""
         return encode.encode_reply(reply, answer)
 
-    def glance(self, body: bytes) -> Glance | None:
+    SAMPLE: bytes = b""
+
+    def cut(self, body: bytes) -> Cut | None:
         """Every request takes all steps."""
         return None
+
+    def is_texts(self, conversation: bytes) -> bool:
+        """As above."""
+        return False
 
     def pass_reply(self, body: bytes, named: Named, profile: Profile) -> Passed | None:
         """Every answer takes all steps."""

@@ -7,7 +7,7 @@ from kenari.core.events import Event
 from kenari.core.fold import Reply
 from kenari.core.profile import Profile
 from kenari.core.request import Request
-from kenari.dialects.base import Answer, Decoder, Glance, Named, Passed, RelayRule
+from kenari.dialects.base import Answer, Cut, Decoder, Named, Passed, RelayRule
 from kenari.dialects.envelope import envelope
 from kenari.dialects.responses import decode, encode, outgoing, request
 from kenari.dialects.responses.notes import NotesEncoder
@@ -44,9 +44,15 @@ class ResponsesDialect:
         """The client's plain answer."""
         return self.encoder(answer).whole(reply)
 
-    def glance(self, body: bytes) -> Glance | None:
+    SAMPLE: bytes = b""
+
+    def cut(self, body: bytes) -> Cut | None:
         """Every request takes all steps."""
         return None
+
+    def is_texts(self, conversation: bytes) -> bool:
+        """As above."""
+        return False
 
     def pass_reply(self, body: bytes, named: Named, profile: Profile) -> Passed | None:
         """Every answer takes all steps."""
