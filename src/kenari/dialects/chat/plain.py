@@ -108,10 +108,10 @@ def cut(body: bytes) -> Cut | None:
     return Cut(body[:start], body[start:end], body[end:]) if 0 < start < end else None
 
 
-def is_texts(messages: bytes) -> bool:
+def is_texts(conversation: bytes) -> bool:
     """Whether `plain_request` takes these messages, and they are UTF-8."""
     try:
-        return bool(_TEXTS.decode(messages))
+        return bool(_TEXTS.decode(conversation))
     except (ValueError, RecursionError):  # another shape, no JSON, no UTF-8
         return False
 
