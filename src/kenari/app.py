@@ -1,7 +1,6 @@
 """The composition root: the only file that knows every room. It starts kenari, keeps it running and ends it."""
 
 import asyncio
-import gc
 import logging
 import random
 import secrets
@@ -39,6 +38,7 @@ from kenari.gateway.vocabulary import Vocabularies
 from kenari.keep import Keep, Kept, say
 from kenari.keeper.pins import ValkeyPins
 from kenari.keeper.secrets import KEY_FILE
+from kenari.memory import settle_memory
 from kenari.node import Fault, Read, Reload, Signals, WorkersNode
 from kenari.providers.base import Provider
 from kenari.store.records import Conflict, StoreDown
@@ -298,12 +298,6 @@ def check_tls(config: Config) -> None:
             server_context(settings.tls_cert, settings.tls_key)
     except OSError as error:  # ssl.SSLError is one
         raise ConfigError([("server.tls", f"cannot be used: {error.strerror or error}")]) from None
-
-
-def settle_memory() -> None:
-    """Spare the collector what it need not look at: what is here now stays, and requests leave few cycles."""
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)  # collecting after each 700 objects only costs
 
 
 async def _welcome(keep: Keep, address: str) -> None:

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from kenari.app import LOOP, Server, settle_memory
+from kenari.app import LOOP, Server
 from kenari.core.own_keys import NoOwnKeys
 from kenari.core.ports import Books
 from kenari.keep import Derived, Kept
@@ -31,6 +31,7 @@ from kenari.keeper.words import Applied, Configure, Drain, End, Fared, KeySet, L
 from kenari.keys.bootstrap import OPERATOR, BootstrapKeys
 from kenari.keys.stored import StoredKeys
 from kenari.keys.vault import Vault
+from kenari.memory import settle_memory
 from kenari.node import Signals, unpacked
 
 _log = logging.getLogger("kenari.worker")

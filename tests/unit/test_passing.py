@@ -36,6 +36,17 @@ CALLS = kit.plain({"choices": [{"message": {"content": None, "tool_calls": [CALL
 TYPED = kit.Script(ANSWER.steps, 200, {b"content-type": b"text/plain"})
 LATE = kit.Script(ANSWER.steps, 200, ANSWER.headers, head_after=0.4)
 """Still awaited when a client acts, however busy the machine is."""
+WHOLE = json.dumps(kit.COMPLETION).encode()
+
+
+def in_pieces(*steps: Any, pause: float = 0.0) -> kit.Script:
+    """The same answer, its head by itself and its body in two pieces, and what comes then."""
+    return kit.Script([(0, WHOLE[:20]), (pause, WHOLE[20:]), *(steps or [(0, None)])], 200, ANSWER.headers)
+
+
+PIECES = in_pieces()
+SLOW_PIECES = in_pieces(pause=0.4)
+BROKEN_PIECES = in_pieces((0, KenariError("upstream_error", "x")))
 HANGING = kit.Script([*kit.GOOD.steps[:2], (0.4, kit.STOP), (0, None)])
 BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 PRICE = Price(version="p", input=1000, output=2000, cache_read=1, cache_write=1, cache_write_1h=1)
@@ -172,8 +183,8 @@ HEADERS: st.SearchStrategy[Any] = st.sampled_from(
 
 
 PLAYS: st.SearchStrategy[Any] = st.tuples(
-    SCRIPTS | st.sampled_from([ANSWER, CUT, UNCOUNTED, CALLS, TYPED]), st.none()
-) | st.tuples(st.sampled_from([LATE, HANGING]), st.sampled_from([leave, pause]))
+    SCRIPTS | st.sampled_from([ANSWER, CUT, UNCOUNTED, CALLS, TYPED, PIECES, SLOW_PIECES, BROKEN_PIECES]), st.none()
+) | st.tuples(st.sampled_from([LATE, HANGING, SLOW_PIECES]), st.sampled_from([leave, pause]))
 """What the provider does, and the client meanwhile."""
 
 
@@ -191,6 +202,13 @@ PLAYS: st.SearchStrategy[Any] = st.tuples(
 @example((CALLS, None), {}, {}, "paying")
 @example((TYPED, None), {}, {}, "booked")
 @example((LATE, None), {}, {}, "free")
+@example((PIECES, None), {}, {}, "free")
+@example((PIECES, None), {}, {}, "paying")
+@example((SLOW_PIECES, None), {}, {}, "free")
+@example((BROKEN_PIECES, None), {}, {}, "free")
+@example((SLOW_PIECES, leave), {}, {}, "free")
+@example((SLOW_PIECES, leave), {}, {}, "paying")
+@example((SLOW_PIECES, pause), {}, {}, "booked")
 @example((kit.GOOD, None), {"stream": True}, {}, "free")
 @example((kit.GOOD, None), {"stream": True, "stream_options": {"include_usage": True}}, {}, "free")
 @example((kit.error(500), None), {"stream": True}, {}, "free")
@@ -272,6 +290,21 @@ def test_which_pass() -> None:
         assert served(kit.GOOD, True, json.dumps(BODY | {"stream": True}).encode(), kind=kind)[1] == (
             kind in ("free", "booked")
         )
+
+
+def test_an_answer_whose_head_comes_by_itself_passes_when_it_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It never becomes a request like others, unless there is too much of it."""
+
+    def refuse(*words: Any) -> None:
+        raise AssertionError("it became one")
+
+    whole = served(PIECES, True, json.dumps(BODY).encode())[0]
+    monkeypatch.setattr(passing, "Direct", refuse)
+    assert served(PIECES, True, json.dumps(BODY).encode())[0] == whole
+    assert served(BROKEN_PIECES, True, json.dumps(BODY).encode())[0][0] == 500
+    monkeypatch.undo()
+    monkeypatch.setattr(passing, "MAX_BODY", 30)
+    assert served(PIECES, True, json.dumps(BODY).encode())[0] == whole
 
 
 def test_what_a_model_or_its_provider_needs_is_in_the_pattern() -> None:

@@ -14,13 +14,14 @@ from kenari.core.fold import fold
 from kenari.core.ids import Envelopes
 from kenari.core.profile import Profile
 from kenari.core.request import Request
+from kenari.core.usage import MOST
 from kenari.dialects.base import Named
 from kenari.dialects.chat import CHAT
 from kenari.dialects.chat import request as chat_request
 from kenari.dialects.chat.decode import ChatDecoder, decode_reply
 from kenari.dialects.chat.plain import plain_answer
 from kenari.dialects.chat.request import decode_request
-from kenari.dialects.chat.wire import CHUNK
+from kenari.dialects.chat.wire import CHUNK, CompletionDetails, PromptDetails, UsageSeen, UsageWire, usage_of
 from kenari.dialects.fields import Fields
 from kenari.dialects.fit import Target, fit
 from kenari.dialects.frames import read_frame
@@ -147,6 +148,26 @@ def test_another_conversation_takes_the_place_of_one(
             assert msgspec.structs.replace(request, turns=[], fields={}) == msgspec.structs.replace(
                 sample, turns=[], fields={}
             )
+
+
+COUNT = st.none() | st.sampled_from([0, 1, 3, 5, 8, -1, MOST, MOST + 1])
+
+
+@given(
+    wire=st.builds(
+        UsageWire,
+        prompt_tokens=COUNT,
+        completion_tokens=COUNT,
+        total_tokens=COUNT,
+        prompt_cache_hit_tokens=st.none() | COUNT,
+        cached_tokens=st.none() | COUNT,
+        prompt_tokens_details=st.none() | st.builds(PromptDetails, cached_tokens=COUNT, cache_write_tokens=COUNT),
+        completion_tokens_details=st.none() | st.builds(CompletionDetails, reasoning_tokens=COUNT),
+    )
+)
+@settings(max_examples=400, deadline=None)
+def test_u1_usage_that_is_reported_once_is_what_repeated_reports_make_of_it(wire: UsageWire) -> None:
+    assert usage_of(wire) == UsageSeen().take(wire)
 
 
 def test_which_conversations_are_texts() -> None:

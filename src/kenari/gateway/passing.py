@@ -36,6 +36,8 @@ PATIENCE = 0.25
 """Seconds after which a request that waits for its provider is one like others, with their time-outs."""
 LEAST_TIMEOUT = 1.0
 """Seconds; a provider that has less time for an answer is watched from the beginning."""
+MAX_BODY = 256 * 1024
+"""Bytes of an answer that are kept until it is whole."""
 MAX_PATTERNS = 4096
 MAX_AROUND = 2048
 """Bytes around the conversation of requests that are remembered: names and numbers. What is longer changes more often."""
@@ -250,7 +252,8 @@ class Answered(NamedTuple):
 
 class Passage(msgspec.Struct, eq=False):
     """One such request: hears of its provider (core.outbound.Hearer) and of its client (core.ports.Watcher). `began` is the loop's
-    time. `entry` and `wanted` are there where it was let in like others."""
+    time. `entry` and `wanted` are there where it was let in like others. `headers` and `body` are what came of an answer that
+    may pass when it is whole."""
 
     passing: Passing
     services: Services
@@ -262,6 +265,8 @@ class Passage(msgspec.Struct, eq=False):
     entry: Entry | None = None
     wanted: Wanted | None = None
     call: Call | None = None
+    headers: dict[bytes, bytes] | None = None
+    body: bytes = b""
 
     def on_whole(self, headers: dict[bytes, bytes], body: bytes) -> None:
         """The provider's whole answer."""
@@ -279,10 +284,9 @@ class Passage(msgspec.Struct, eq=False):
         except Exception as fault:  # noqa: BLE001 - as above
             self.fail(fault)
             return
+        self.headers, self.body = headers, body
         receiver = self.become()
         if receiver is not None:
-            receiver.on_head(200, headers)
-            receiver.on_body(body)
             receiver.on_end()
 
     def _answer(self, passed: Passed) -> None:
@@ -309,7 +313,8 @@ class Passage(msgspec.Struct, eq=False):
             self.fail(fault)
 
     def become(self) -> Receiver | None:
-        """Go on as a request that is served by callback; who hears of the provider from now on. None: it is over."""
+        """Go on as a request that is served by callback; who hears of the provider from now on, and has heard of what came.
+        None: it is over."""
         call, self.call = self.call, None
         if call is None:
             return None
@@ -328,6 +333,11 @@ class Passage(msgspec.Struct, eq=False):
             entry.close(fault)
             return None
         call.hear(receiver)
+        if self.headers is not None:
+            receiver.on_head(200, self.headers)
+            if self.body:
+                receiver.on_body(self.body)
+            self.headers, self.body = None, b""
         return receiver
 
     def fail(self, fault: BaseException) -> None:
@@ -353,19 +363,29 @@ class Passage(msgspec.Struct, eq=False):
         entry.hold, entry.admission = self.hold, Admission(exchange.id, self.caller)
         return entry
 
-    # -- all of this makes it a request like others
-
     def on_head(self, status: int, headers: dict[bytes, bytes]) -> None:
-        """The answer has to be read as it comes."""
+        """An answer that is one JSON text may pass when it is whole; any other has to be read as it comes."""
+        if status == 200 and headers.get(b"content-type") in _JSON_TYPES:
+            self.headers = headers
+            return
         receiver = self.become()
         if receiver is not None:
             receiver.on_head(status, headers)
 
     def on_body(self, data: bytes) -> None:
-        """Never: who hears of the body heard of its head."""
+        """More of it."""
+        self.body = self.body + data if self.body else data
+        if len(self.body) > MAX_BODY:
+            self.become()
 
     def on_end(self) -> None:
-        """Never, as above."""
+        """It is whole."""
+        headers, body = self.headers, self.body
+        if headers is not None:
+            self.headers, self.body = None, b""
+            self.on_whole(headers, body)
+
+    # -- all of this makes it a request like others
 
     def on_lost(self, error: KenariError) -> None:
         """There is no answer."""

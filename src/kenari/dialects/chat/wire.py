@@ -161,19 +161,25 @@ class UsageSeen:
 
 
 def usage_of(wire: UsageWire) -> Usage | None:
-    """The usage of an answer that reports it once."""
+    """The usage of an answer that reports it once: what `UsageSeen` makes of it, at once for the usual numbers."""
     prompt, output, details, spent = (
         wire.prompt_tokens,
         wire.completion_tokens,
         wire.prompt_tokens_details,
         wire.completion_tokens_details,
     )
-    odd = wire.prompt_cache_hit_tokens is not None or wire.cached_tokens is not None
-    if odd or not prompt or not output or details is not None or spent is not None:
+    read = written = thought = None
+    usual = wire.prompt_cache_hit_tokens is None and wire.cached_tokens is None
+    if details is not None:
+        read, written = details.cached_tokens, details.cache_write_tokens
+        usual = usual and 0 <= (read or 0) <= MOST and 0 <= (written or 0) <= MOST
+    if spent is not None and spent.reasoning_tokens is not None:
+        thought = spent.reasoning_tokens
+        usual = usual and (thought == 0 or (0 < thought <= MOST and wire.total_tokens == (prompt or 0) + (output or 0)))
+    if not (usual and prompt and output and 0 < prompt <= MOST and 0 < output <= MOST):
         return UsageSeen().take(wire)
-    if not (0 < prompt <= MOST and 0 < output <= MOST):
-        return UsageSeen().take(wire)
-    return Usage(fresh=prompt, output=output)
+    fresh = max(0, prompt - (read or 0) - (written or 0))
+    return Usage(fresh, read, written, None, output, thought)
 
 
 def _later(old: int | None, new: int | None) -> int | None:
