@@ -280,6 +280,10 @@ class FakeBooks:
         self.open -= hold is not None
         self.lines.append(line)
 
+    def settle_later(self, hold: Hold, finish: Callable[[], Line]) -> None:
+        """At once."""
+        self.settle(hold, finish())
+
 
 class Rig:
     """A gateway in front of fake providers `p1`, `p2` ... that serve the model `m` in this order."""

@@ -120,6 +120,9 @@ class FakeBooks:
             self.open.pop(hold.id, None)
         self.settled.append((hold, line))
 
+    def settle_later(self, hold: Hold, finish: Callable[[], Line]) -> None:
+        self.settle(hold, finish())
+
     def abandon(self, owner: str) -> None:
         left = [name for name, one in self.open.items() if one == owner]
         self.abandoned += left

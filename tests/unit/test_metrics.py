@@ -6,11 +6,12 @@ import tracemalloc
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from kenari.core.ports import Leg, Line
+from kenari.core.ports import Leg, Line, Reservation
 from kenari.core.usage import Usage
 from kenari.keeper import metrics as rules
 from kenari.keeper.books import LogBooks
 from kenari.keeper.metrics import Metrics
+from kenari.keys.bootstrap import OPERATOR
 
 
 def line(model: str = "m", **more: object) -> Line:
@@ -151,6 +152,26 @@ def test_the_books_log_is_tapped() -> None:
     books.flush()
     assert samples(metrics)["kenari_requests_total{format=chat,model=m,reason=crashed,status=200}"] == 1
     assert out.getvalue().count("\n") == 1
+
+
+def test_a_line_that_is_made_later_is_made_once_and_before_it_is_counted() -> None:
+    metrics, out, made = make(), io.StringIO(), list[int]()
+    books = LogBooks("json", lambda: 0.0, lambda delay, call: None, out, metrics.count)
+    hold = books.admit(Reservation(id="1", caller=OPERATOR, model="m"))
+    assert books.in_flight == 1
+
+    def finish() -> Line:
+        made.append(1)
+        return line()
+
+    books.settle_later(hold, finish)
+    assert (books.in_flight, made) == (0, [])
+    books.settle(None, line(ending="refused"))
+    books.flush()
+    books.flush()
+    assert made == [1]
+    assert out.getvalue().count("\n") == 2
+    assert samples(metrics)["kenari_requests_total{format=chat,model=m,reason=done,status=200}"] == 1
 
 
 def test_counting_keeps_nothing_of_a_request() -> None:

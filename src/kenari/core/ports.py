@@ -136,6 +136,11 @@ class Books(Protocol):
         """
         ...
 
+    def settle_later(self, hold: Hold, finish: Callable[[], Line]) -> None:
+        """The same with a line that is made when it is wanted, which may be soon or after many others have ended: made one
+        after the other they cost less. `finish` does not raise."""
+        ...
+
 
 class Rate(msgspec.Struct, frozen=True):
     """A limit as headers tell it (A4): `reset` is in seconds until it is whole again."""

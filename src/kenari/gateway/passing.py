@@ -9,7 +9,8 @@ stream, or no plain text) the request becomes one that is served by callback (`D
 
 import time
 from collections.abc import Coroutine
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -17,7 +18,7 @@ from msgspec import Raw
 from kenari.core.caller import Caller
 from kenari.core.errors import KenariError
 from kenari.core.outbound import Call, Outgoing, Receiver, Way
-from kenari.core.ports import Admission, Exchange, Hold, Leg, Reservation, Watcher
+from kenari.core.ports import Admission, Exchange, Hold, Leg, Line, Reservation, Watcher
 from kenari.core.price import Price
 from kenari.core.request import Request
 from kenari.dialects.base import Cut, Dialect, Named, Passed
@@ -41,8 +42,6 @@ MAX_BODY = 256 * 1024
 MAX_PATTERNS = 4096
 MAX_AROUND = 2048
 """Bytes around the conversation of requests that are remembered: names and numbers. What is longer changes more often."""
-MOST_ANSWERED = 64
-"""Requests that wait for their lines at most."""
 _NAMING = frozenset((b"idempotency-key", b"x-session-id", b"anthropic-beta"))
 """Headers that change what is done with a request."""
 _HEAD = id_lines("%s") + JSON
@@ -77,7 +76,6 @@ class Passing:
         self._catalog = services.catalog
         self._patterns: dict[tuple[bytes, bytes], Pattern] = {}
         self._open: set[Passage] = set()
-        self._answered: list[Answered] = []
         self._ticks = False
 
     def begin(self, exchange: Exchange, dialect: Dialect) -> Coroutine[Any, Any, bool] | bool:
@@ -159,20 +157,6 @@ class Passing:
         """It is not one of those that wait any more."""
         self._open.discard(passage)
 
-    def book(self, answered: "Answered") -> None:
-        """A request was answered. What comes of that is done for all those of this turn of the loop, one after the other,
-        when their answers are out: who takes turns with it all finds its code and its objects cold each time."""
-        self._answered.append(answered)
-        if len(self._answered) == 1:
-            self._services.soon(self._book)
-        elif len(self._answered) >= MOST_ANSWERED:
-            self._book()
-
-    def _book(self) -> None:
-        answered, self._answered = self._answered, []
-        for passage, passed, seconds in answered:
-            passage.book(passed, seconds)
-
     def learn(self, request: Request, body: bytes, plan: Plan) -> None:
         """A request was taken up: how those pass that have another conversation and are like it otherwise, if they can."""
         services = self._services
@@ -242,14 +226,6 @@ class Passing:
         return not self._ticks
 
 
-class Answered(NamedTuple):
-    """A request whose answer is out, what the provider made, and after how many seconds."""
-
-    passage: "Passage"
-    passed: Passed
-    seconds: float
-
-
 class Passage(msgspec.Struct, eq=False):
     """One such request: hears of its provider (core.outbound.Hearer) and of its client (core.ports.Watcher). `began` is the loop's
     time. `entry` and `wanted` are there where it was let in like others. `headers` and `body` are what came of an answer that
@@ -290,27 +266,35 @@ class Passage(msgspec.Struct, eq=False):
             receiver.on_end()
 
     def _answer(self, passed: Passed) -> None:
+        """Answer; then how its candidate fared, and the request's line."""
         exchange, services = self.exchange, self.services
         id = exchange.id.encode()
         if services.tells_target(self.caller):
             exchange.extra_headers += self.pattern.told
         exchange.answer(200, _HEAD % (id, id), passed.body)
-        self.passing.book(Answered(self, passed, services.clock() - self.began))
+        seconds = services.clock() - self.began
+        services.routing.worked(self.pattern.candidate, self.pattern.mark, seconds)
+        if self.entry is not None:
+            self._fill(self.entry.line, passed, seconds)
+            self.entry.close(None)
+        elif self.hold is not None:  # as it always is then
+            services.books.settle_later(self.hold, partial(self._line, passed, seconds))
 
-    def book(self, passed: Passed, seconds: float) -> None:
-        """It was answered: its line, and how its candidate fared."""
+    def _line(self, passed: Passed, seconds: float) -> Line:
+        """Its line, when it was answered after so many seconds."""
+        entry = self._entry()
         try:
-            candidate = self.pattern.candidate
-            self.services.routing.worked(candidate, self.pattern.mark, seconds)
-            entry = self.entry or self._entry()
-            line = entry.line
-            line.target, line.provider_format, line.status = candidate.id, candidate.dialect.name, 200
-            line.ending = "length" if passed.stop.reason == "length" else "done"
-            line.first_content_ms = ms = seconds * 1000
-            line.usage, line.legs = passed.usage, [Leg(candidate.id, passed.usage, "ok", ms)]
-            entry.close(None)
-        except Exception as fault:  # noqa: BLE001 - as above
-            self.fail(fault)
+            self._fill(entry.line, passed, seconds)
+            return entry.finished(seconds)
+        except Exception as fault:  # noqa: BLE001 - ours: it is told by the line
+            return entry.broken(fault)
+
+    def _fill(self, line: Line, passed: Passed, seconds: float) -> None:
+        candidate = self.pattern.candidate
+        line.target, line.provider_format, line.status = candidate.id, candidate.dialect.name, 200
+        line.ending = "length" if passed.stop.reason == "length" else "done"
+        line.first_content_ms = ms = seconds * 1000
+        line.usage, line.legs = passed.usage, [Leg(candidate.id, passed.usage, "ok", ms)]
 
     def become(self) -> Receiver | None:
         """Go on as a request that is served by callback; who hears of the provider from now on, and has heard of what came.

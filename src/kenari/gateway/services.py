@@ -111,10 +111,7 @@ class Services:
         self.media = media
         self.dialects: Mapping[str, Dialect] = dialects or {}
         self.tool_settings = tool_settings or ToolSettings()
-        loop = asyncio.get_running_loop()
-        self.clock: Callable[[], float] = loop.time
-        self.soon: Callable[[Callable[[], None]], object] = loop.call_soon
-        """Calls when this turn of the loop ends."""
+        self.clock: Callable[[], float] = asyncio.get_running_loop().time
         self.limits: Limits = limits or MemoryLimits(self.clock)
         self.pricing = pricing
         self.counter = counter

@@ -31,7 +31,7 @@ class LogBooks:
     def __init__(self, style: str, now: Clock, later: Later, out: TextIO | None = None, tap: Tap | None = None) -> None:
         self._style, self._now, self._later, self._tap = style, now, later, tap
         self._out = out
-        self._lines: list[tuple[float, Line]] = []
+        self._lines: list[tuple[float, Line | Callable[[], Line]]] = []
         self._scheduled = False
         self._second, self._prefix = -1, ""
         self._owned: dict[str, tuple[str, Reservation]] = {}
@@ -57,10 +57,18 @@ class LogBooks:
 
     def settle(self, hold: Hold | None, line: Line) -> None:
         """Write the request's line."""
+        self._end(hold, line)
+
+    def settle_later(self, hold: Hold, finish: Callable[[], Line]) -> None:
+        """Write a line that is made when it is written."""
+        self._end(hold, finish)
+
+    def _end(self, hold: Hold | None, line: Line | Callable[[], Line]) -> None:
+        """A request has ended. Lines are put into words, and counted, many at a time: that costs half."""
         if hold is not None:
             self.in_flight -= 1
             self._owned.pop(hold.id, None)
-        self._lines.append((self._now(), line))  # put into words, and counted, many at a time: that costs half
+        self._lines.append((self._now(), line))
         if len(self._lines) >= FLUSH_LINES:
             self.flush()
         elif not self._scheduled:
@@ -84,7 +92,8 @@ class LogBooks:
         """Write out what waits."""
         if self._lines:
             out = self._out or sys.stdout
-            lines, self._lines = self._lines, []
+            waiting, self._lines = self._lines, []
+            lines = [(now, line if isinstance(line, Line) else line()) for now, line in waiting]
             if self._tap is not None:
                 for _, line in lines:
                     self._tap(line)

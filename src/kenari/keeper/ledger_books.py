@@ -188,6 +188,10 @@ class StoreBooks:
             self.outage.settle(hold, bill.charge)
         self._write(_settlement(bill))
 
+    def settle_later(self, hold: Hold, finish: Callable[[], Line]) -> None:
+        """Money does not wait."""
+        self.settle(hold, finish())
+
     def abandon(self, owner: str) -> None:
         """Settle everything that a worker has left open as crashed: it has died."""
         name = f"{self._settings.node}/{owner}"

@@ -184,6 +184,10 @@ class RemoteBooks:
         else:
             self._orphaned.settle(None, line)
 
+    def settle_later(self, hold: Hold, finish: Callable[[], Line]) -> None:
+        """The keeper waits for none."""
+        self.settle(hold, finish())
+
 
 class RemoteAnswers:
     """`core.ports.Answers` of the keeper, which knows who makes what."""
