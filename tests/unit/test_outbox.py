@@ -1,0 +1,147 @@
+"""Writes of one turn of the loop follow each other (wire/outbox.py)."""
+
+import asyncio
+
+import pytest
+from edge_kit import Desk, edge_for, run
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kenari.wire.outbox import ALONE, MOST, TRUSTED, Outbox, Transport
+
+
+class Wire:
+    """A transport that notes what is written to it, in the list of all."""
+
+    def __init__(self, name: str, log: list[tuple[str, bytes]]) -> None:
+        self.name, self.log, self.closing = name, log, False
+
+    def write(self, data: bytes) -> None:
+        self.log.append((self.name, data))
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+
+async def busy(outbox: Outbox) -> None:
+    """Make it wait: turns are shared."""
+    log: list[tuple[str, bytes]] = []
+    wire = Wire("", log)
+    for _ in range(TRUSTED):
+        outbox.put(wire, b"")
+    for _ in range(2):
+        outbox.put(wire, b"1")
+        outbox.put(wire, b"2")
+        await asyncio.sleep(0)
+
+
+def test_writes_of_a_turn_that_is_shared_come_at_its_end_in_their_order() -> None:
+    async def main() -> None:
+        outbox, log = Outbox(asyncio.get_running_loop()), list[tuple[str, bytes]]()
+        await busy(outbox)
+        one, two = Wire("one", log), Wire("two", log)
+        outbox.put(one, b"a")
+        outbox.put(two, b"b")
+        outbox.put(one, b"c")
+        assert log == []
+        await asyncio.sleep(0)
+        assert log == [("one", b"a"), ("two", b"b"), ("one", b"c")]
+
+    run(main())
+
+
+def test_who_is_alone_does_not_wait_and_looks_again_from_time_to_time() -> None:
+    async def main() -> None:
+        outbox, log = Outbox(asyncio.get_running_loop()), list[tuple[str, bytes]]()
+        wire = Wire("one", log)
+        outbox.put(wire, b"a")  # at first too
+        assert len(log) == 1
+        await busy(outbox)
+        waited = 0
+        for number in range(3 * (ALONE + TRUSTED)):
+            before = len(log)
+            outbox.put(wire, b"%d" % number)
+            waited += len(log) == before
+            await asyncio.sleep(0)
+            assert len(log) == before + 1
+        assert ALONE < waited < 3 * ALONE
+
+    run(main())
+
+
+def test_nobody_waits_for_very_many_others() -> None:
+    async def main() -> None:
+        outbox, log = Outbox(asyncio.get_running_loop()), list[tuple[str, bytes]]()
+        await busy(outbox)
+        for number in range(MOST + 3):
+            outbox.put(Wire(str(number), log), b"x")
+        assert [name for name, _ in log] == [str(number) for number in range(MOST)]
+        await asyncio.sleep(0)
+        assert len(log) == MOST + 3
+
+    run(main())
+
+
+def test_what_is_for_a_connection_that_was_broken_off_is_dropped() -> None:
+    async def main() -> None:
+        outbox, log = Outbox(asyncio.get_running_loop()), list[tuple[str, bytes]]()
+        await busy(outbox)
+        gone, there = Wire("gone", log), Wire("there", log)
+        outbox.put(gone, b"a")
+        outbox.put(there, b"b")
+        gone.closing = True
+        outbox.flush()
+        assert log == [("there", b"b")]
+        await asyncio.sleep(0)
+        assert log == [("there", b"b")]
+
+    run(main())
+
+
+@given(turns=st.lists(st.lists(st.sampled_from("abc"), max_size=MOST + 5), max_size=30))
+@settings(max_examples=50, deadline=None)
+def test_each_connection_gets_its_bytes_in_order_whatever_the_turns(turns: list[list[str]]) -> None:
+    async def main() -> None:
+        outbox, log = Outbox(asyncio.get_running_loop()), list[tuple[str, bytes]]()
+        wires = {name: Wire(name, log) for name in "abc"}
+        sent: list[tuple[str, bytes]] = []
+        for turn in turns:
+            for name in turn:
+                data = b"%d" % len(sent)
+                sent.append((name, data))
+                outbox.put(wires[name], data)
+            await asyncio.sleep(0)
+        assert log == sent
+
+    run(main())
+
+
+class Waiting(Outbox):
+    """Everything waits for the end of its turn."""
+
+    def put(self, transport: Transport, data: bytes) -> None:
+        self._alone = 0
+        super().put(transport, data)
+
+
+@pytest.mark.parametrize("ending", [b"connection: close\r\n", b""])
+def test_what_waits_is_written_before_a_connection_is_closed(ending: bytes) -> None:
+    """Over real sockets: many clients in one turn, whose connections end with their answers or live on."""
+
+    async def main() -> None:
+        async with edge_for(Desk()) as (edge, port):
+            edge.outbox = Waiting(edge.loop)
+            pairs = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
+            for _ in range(1 if ending else 3):
+                for _, writer in pairs:
+                    writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n" + ending + b"\r\n")
+                for reader, _ in pairs:
+                    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
+                    length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+                    await asyncio.wait_for(reader.readexactly(length), 5)
+            for reader, writer in pairs:
+                if ending:
+                    assert await asyncio.wait_for(reader.read(), 5) == b""
+                writer.close()
+
+    run(main())
