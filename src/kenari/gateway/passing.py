@@ -138,9 +138,7 @@ class Passing:
         pattern = passage.pattern
         body = pattern.before + conversation + pattern.after
         try:
-            if (
-                pattern.stream
-            ):  # it is read as others are; but what is needed for that is made while the provider thinks
+            if pattern.stream:  # it is read as others are; what is needed for that is made while the provider thinks
                 passage.call = pattern.way.send(body, passage)
                 passage.become()
                 return
