@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from kenari.core.errors import KenariError, interrupted
-from kenari.core.events import Escaped, Event, Failure, Meter
+from kenari.core.events import Event, Failure, Meter
 from kenari.core.outbound import Call, Outgoing, Upstream
 from kenari.core.request import Request
 from kenari.core.usage import Usage
@@ -163,7 +163,8 @@ class Attempt:
         steady, say = self._steady, self._say
         if steady is not None and say is not None:
             text = text_of(steady, data)
-            if text and self._takes(text):
+            if text and (self.tally is None or self.tally.add_text(text)):
+                self.gate.output_bytes += len(text)
                 say.one(text, now)
                 if self._quick is None:
                     self._hasten(steady)
@@ -213,18 +214,12 @@ class Attempt:
         steady, say = self._steady, self._say
         if steady is not None and say is not None:
             texts, end = run_of(steady, data)
-            if texts and self._takes(b"".join(texts)):
+            if texts and (self.tally is None or self.tally.add_texts(texts)):
+                self.gate.output_bytes += sum(map(len, texts))
                 say.many(texts, self._last)
                 data = data[end:]
         if data and not self.done.done():
             self._read(frames, decoder, data)
-
-    def _takes(self, text: Escaped) -> bool:
-        """Note what was said, as `_advance` does; False when that has to be done event by event."""
-        if self.tally is not None and not self.tally.add_text(text):
-            return False
-        self.gate.output_bytes += len(text)
-        return True
 
     def _read(self, frames: Frames, decoder: Decoder, data: bytes) -> None:
         """Bytes of a stream, frame by frame."""

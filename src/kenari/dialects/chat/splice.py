@@ -1,13 +1,14 @@
 """Reading a text delta without parsing it, once its neighbours have shown how the provider writes them.
 
 Chunks of one stream differ in their text only. When a parsed chunk turned out to be nothing but a piece of text, all that
-stands before and behind that text is remembered; a later frame with the same bytes around a text that needs no care
-(printable ASCII without quotes and backslashes) can hold nothing else. Every other frame is parsed.
+stands before and behind that text is remembered; a later frame with the same bytes around what may stand in a string as it
+is (mostly printable ASCII without quotes and backslashes, which is seen at once) can hold nothing else. Every other frame is
+parsed.
 """
 
 from kenari.core.events import Escaped
 from kenari.dialects.base import around
-from kenari.wire.jsonx import PLAIN
+from kenari.wire.jsonx import PLAIN, are_texts, is_text
 from kenari.wire.sse import Frame
 
 MANY = 4
@@ -36,7 +37,7 @@ class Splice:
         if not prefix or not data.startswith(prefix) or not data.endswith(suffix):
             return b""
         text = data[len(prefix) : -len(suffix)]
-        return text if text.translate(PLAIN) == text else b""
+        return text if text.translate(PLAIN) == text or is_text(text) else b""
 
     def cut(self, frames: list[Frame], start: int) -> list[Escaped]:
         """The texts of the frames from `start` on, up to the first one that has to be parsed."""
@@ -62,13 +63,13 @@ class Splice:
         """The texts of all these frames, None when one of them has to be parsed.
 
         They are cut at these places and put together again: if that gives the same bytes, they were all of that form.
-        (Neither prefix nor suffix nor a text that needs no care holds a line end, so the frames' borders are the same.)
+        (Neither prefix nor suffix nor what may stand in a string holds a line end, so the frames' borders are the same.)
         """
         prefix, suffix = self._prefix, self._suffix
         head, tail = len(prefix), -len(suffix)
         texts = [data[head:tail] for data in datas]
         together = b"".join(texts)
-        if b"" in texts or together.translate(PLAIN) != together:
+        if b"" in texts or (together.translate(PLAIN) != together and not are_texts(texts)):
             return None
         again = prefix + (suffix + b"\n" + prefix).join(texts) + suffix
         return texts if again == b"\n".join(datas) else None
