@@ -30,14 +30,18 @@ def run_of(steady: Steady, data: bytes) -> tuple[list[Escaped], int]:
     end = data.rfind(after) + len(after)
     if not data.startswith(before) or end < len(before) + len(after):
         return [], 0
-    run = data[:end]
-    lines = before.count(b"\n") + 2  # of a frame: its text is in the last but one
+    each = before.count(b"\n") + 2  # lines of a frame: its text is in the last but one
+    lines = data.split(b"\n")
+    del lines[-2 - data.count(b"\n", end) :]
     own = slice(len(before) - before.rfind(b"\n") - 1, 2 - len(after))
-    texts = list(map(itemgetter(own), run[:-2].split(b"\n")[lines - 2 :: lines]))
+    texts = list(map(itemgetter(own), lines[each - 2 :: each]))
     together = b"".join(texts)
     if b"" in texts or (together.translate(PLAIN) != together and not are_texts(texts)):
         return [], 0
-    return (texts, end) if before + (after + before).join(texts) + after == run else ([], 0)
+    again = texts.copy()  # put together in one step, for the bytes are many
+    again[0] = before + again[0]
+    again[-1] += after
+    return (texts, end) if data.startswith((after + before).join(again)) else ([], 0)
 
 
 def opening_of(data: bytes) -> int:

@@ -67,13 +67,13 @@ class ChatDecoder:
     def feed_all(self, frames: list[Frame]) -> list[Event]:
         """The events of frames that came together; runs of plain deltas are cut out without being parsed."""
         events: list[Event] = []
-        at = 0
+        at, cuts = 0, 0
         while at < len(frames):
             if self._spliced and self._open is not None and not self._failed and not self.done:
                 block, kind = self._open, Reason if self._reasoning else Text
-                texts = self._splice.cut(frames, at)
+                texts = self._splice.cut(frames, at, cuts < 4)  # however many odd ones are between them
                 events += [kind(block, text) for text in texts]
-                at += len(texts)
+                at, cuts = at + len(texts), cuts + 1
                 if at == len(frames):
                     break
             events += self._parse(frames[at].data)

@@ -6,6 +6,8 @@ is (mostly printable ASCII without quotes and backslashes, which is seen at once
 parsed.
 """
 
+from itertools import islice
+
 from kenari.core.events import Escaped
 from kenari.dialects.base import around
 from kenari.wire.jsonx import PLAIN, are_texts, is_text
@@ -39,21 +41,22 @@ class Splice:
         text = data[len(prefix) : -len(suffix)]
         return text if text.translate(PLAIN) == text or is_text(text) else b""
 
-    def cut(self, frames: list[Frame], start: int) -> list[Escaped]:
-        """The texts of the frames from `start` on, up to the first one that has to be parsed."""
+    def cut(self, frames: list[Frame], start: int, at_once: bool) -> list[Escaped]:
+        """The texts of the frames from `start` on, up to the first one that has to be parsed. `at_once`: it is worth trying
+        whether there is none."""
         prefix = self._prefix
         if not prefix:
             return []
-        stop = len(frames)
-        while stop > start and not frames[stop - 1].data.startswith(prefix):  # the last words of a stream
-            stop -= 1
-        datas = [frame.data for frame in (frames[start:stop] if start or stop < len(frames) else frames)]
-        together = self._cut_all(datas) if len(datas) >= MANY else None
-        if together is not None:
-            return together
+        if at_once and len(frames) - start >= MANY:
+            stop = len(frames)
+            while stop > start and not frames[stop - 1].data.startswith(prefix):  # the last words of a stream
+                stop -= 1
+            together = self._cut_all([frame.data for frame in frames[start:stop]])
+            if together:
+                return together
         texts: list[Escaped] = []
-        for data in datas:
-            text = self.one(data)
+        for frame in islice(frames, start, None):
+            text = self.one(frame.data)
             if not text:
                 break
             texts.append(text)

@@ -19,6 +19,9 @@ from kenari.dialects.responses.resource import Resource, error_object, status_of
 from kenari.wire import jsonx
 
 _PART = b'{"type":"summary_text","text":"'
+_END = b'","sequence_number":%d}\n\n'
+_ENDS = tuple(_END % number for number in range(1024))
+"""What delta frames end with, ready for nearly all streams: a run of them is put together from these."""
 
 
 class _Item:
@@ -93,7 +96,7 @@ class ResponsesEncoder:
         item = self._item
         if kind is not self._takes or index != self._block or item is None or not self._head:
             return None
-        frame = literal(self._head) + b'%b","sequence_number":%d}\n\n'
+        frame = literal(self._head) + b"%b" + _END
         return Speaker(self._delta, self._deltas, frame, self._numbers, item.pieces.append)
 
     def noop(self) -> bytes:
@@ -239,16 +242,18 @@ class ResponsesEncoder:
         self._item.pieces += pieces  # type: ignore[union-attr]
         if not self._head:
             return b""
-        many = len(pieces)
-        told: list[bytes | int] = [0] * (2 * many)
-        told[::2], told[1::2] = pieces, islice(self._numbers, many)
-        return (literal(self._head) + b'%b","sequence_number":%d}\n\n') * many % tuple(told)
+        told = [self._head] * (3 * len(pieces))
+        told[1::3] = pieces
+        numbers = list(islice(self._numbers, len(pieces)))
+        known = numbers[-1] < len(_ENDS)
+        told[2::3] = _ENDS[numbers[0] : numbers[-1] + 1] if known else map(_END.__mod__, numbers)
+        return b"".join(told)
 
     def _delta(self, delta: bytes) -> bytes:
         self._item.pieces.append(delta)  # type: ignore[union-attr]
         if not self._head:
             return b""
-        return b'%b%b","sequence_number":%d}\n\n' % (self._head, delta, next(self._numbers))
+        return self._head + delta + _END % next(self._numbers)
 
     def _about(self, name: str, members: bytes) -> bytes:
         """An event of the item under way."""
