@@ -23,7 +23,7 @@ from typing import Any
 
 import msgspec
 import uvloop
-from provider import BURST_ONE, CHUNK, END, PLAIN_ANSWER, ROLE, SSE_HEAD, chunked
+from provider import BURST_EVENTS, BURST_ONE, LAST, PLAIN_ANSWER, ROLE, SSE_HEAD, chunked, events
 
 from kenari import app
 from kenari.config import load_config
@@ -34,7 +34,6 @@ from kenari.upstream.connection import Connection as Outbound
 # pyright: reportPrivateUsage=false
 
 KEY = "kn-bench"
-EVENTS = 200
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
 
 
@@ -48,15 +47,15 @@ def request(path: str, stream: bool, size: int = 0) -> bytes:
     return head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body
 
 
-PACED = [SSE_HEAD + chunked(ROLE), *[chunked(CHUNK)] * EVENTS, chunked(END) + b"0\r\n\r\n"]
+PACED = [SSE_HEAD + chunked(ROLE), *map(chunked, events(BURST_EVENTS)), LAST]
 WORKLOADS: dict[str, tuple[bytes, list[bytes], int]] = {
     "plain": (request(CHAT, False), [PLAIN_ANSWER], 1),
     "plain 0.5 MB": (request(CHAT, False, 500_000), [PLAIN_ANSWER], 1),
     "plain translated": (request(RESPONSES, False), [PLAIN_ANSWER], 1),
-    "burst": (request(CHAT, True), [BURST_ONE], EVENTS),
-    "burst translated": (request(RESPONSES, True), [BURST_ONE], EVENTS),
-    "paced": (request(CHAT, True), PACED, EVENTS),
-    "paced translated": (request(RESPONSES, True), PACED, EVENTS),
+    "burst": (request(CHAT, True), [BURST_ONE], BURST_EVENTS),
+    "burst translated": (request(RESPONSES, True), [BURST_ONE], BURST_EVENTS),
+    "paced": (request(CHAT, True), PACED, BURST_EVENTS),
+    "paced translated": (request(RESPONSES, True), PACED, BURST_EVENTS),
 }
 """A request, what the provider answers (one read each), and by how many things the figures are divided."""
 

@@ -1,7 +1,8 @@
 """A fast scripted provider for the measurements: a raw uvloop protocol that speaks chat completions.
 
 The model's name says what it does: `plain` (one JSON answer, or a short stream), `burst` (200 events at once), `paced` (one event each 20 ms),
-`silent` (a head, one event, then nothing), `first5` (first event after 5 ms), `flood` (events as fast as the reader takes them, 64 MB).
+`silent` (a head, one event, then nothing), `first5` (after 5 ms the head, the role and the first piece of text, then 20 pieces, one each
+ms), `flood` (events as fast as the reader takes them, 64 MB).
 `GET /arrived` tells when requests came since it was asked last (`time.perf_counter`, one clock for all processes of a Linux machine).
 `GET /closed` tells how many calls were broken off by the peer and when (monotonic seconds), one per line.
 
@@ -12,32 +13,57 @@ import asyncio
 import re
 import sys
 import time
+from itertools import cycle, islice
 from typing import cast
 
 import uvloop
 
-CHUNK = (
-    b'data: {"id":"chatcmpl-bench","object":"chat.completion.chunk","created":1790000000,"model":"bench",'
-    b'"system_fingerprint":"fp_1","choices":[{"index":0,"delta":{"content":"some words of it "},"logprobs":null,"finish_reason":null}]}\n\n'
+TEXTS = (
+    b"some words of it ",
+    b"and a quick fox. ",
+    b"\\n\\nThen it went on",
+    b" over the old dog",
+    b" to a caf\xc3\xa9 nearby",
+    b" where nobody ate",
+    b', \\"quoted words\\"',
+    b" and the others, ",
+    b"most of them long",
+    b" enough for this.",
+    b"\\n- an item of it: ",
+    b"which is no more ",
+    b"than a few words ",
+    b"in a list \xe2\x80\x94 so, ",
+    b"as they come here",
+    b", one by one, end",
 )
-ROLE = CHUNK.replace(b'{"content":"some words of it "}', b'{"role":"assistant","content":""}')
+"""Pieces of an answer as they stand in its JSON: of the sixteen, five have escapes or characters beyond ASCII."""
+
+
+def chunk_of(delta: bytes) -> bytes:
+    """The frame of a delta."""
+    return (
+        b'data: {"id":"chatcmpl-bench","object":"chat.completion.chunk","created":1790000000,"model":"bench",'
+        b'"system_fingerprint":"fp_1","choices":[{"index":0,"delta":{%b},"logprobs":null,"finish_reason":null}]}\n\n'
+    ) % delta
+
+
+CHUNKS = [chunk_of(b'"content":"%b"' % text) for text in TEXTS]
+ROLE = chunk_of(b'"role":"assistant","content":""')
 END = (
-    CHUNK.replace(b'{"content":"some words of it "}', b"{}").replace(b'"finish_reason":null', b'"finish_reason":"stop"')
+    chunk_of(b"").replace(b'"finish_reason":null', b'"finish_reason":"stop"')
     + b'data: {"id":"chatcmpl-bench","object":"chat.completion.chunk","created":1790000000,"model":"bench","choices":[],'
     b'"usage":{"prompt_tokens":20,"completion_tokens":200,"total_tokens":220}}\n\ndata: [DONE]\n\n'
 )
 PLAIN = (
     b'{"id":"chatcmpl-bench","object":"chat.completion","created":1790000000,"model":"bench","choices":[{"index":0,'
-    b'"message":{"role":"assistant","content":"'
-    + b"some words of it "
-    * 16
-    + b'"},"logprobs":null,"finish_reason":"stop"}],'
+    b'"message":{"role":"assistant","content":"%b"},"logprobs":null,"finish_reason":"stop"}],'
     b'"usage":{"prompt_tokens":20,"completion_tokens":64,"total_tokens":84},"system_fingerprint":"fp_1"}'
-)
+) % b"".join(TEXTS)
 JSON_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
 SSE_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 PLAIN_ANSWER = JSON_HEAD % len(PLAIN) + PLAIN
 PACED_EVENTS = 150
+FIRST_EVENTS = 21
 BURST_EVENTS = 200
 FLOOD_BYTES = 64 * 1024 * 1024
 _LENGTH = re.compile(rb"content-length: *(\d+)", re.I)
@@ -49,8 +75,15 @@ def chunked(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
-BURST = SSE_HEAD + chunked(ROLE) + b"".join(chunked(CHUNK) for _ in range(BURST_EVENTS)) + chunked(END) + b"0\r\n\r\n"
-BURST_ONE = SSE_HEAD + chunked(ROLE + CHUNK * BURST_EVENTS + END) + b"0\r\n\r\n"
+def events(many: int) -> list[bytes]:
+    """So many pieces, in turn."""
+    return list(islice(cycle(CHUNKS), many))
+
+
+LAST = chunked(END) + b"0\r\n\r\n"
+BURST_ONE = SSE_HEAD + chunked(ROLE + b"".join(events(BURST_EVENTS)) + END) + b"0\r\n\r\n"
+PACED = [SSE_HEAD + chunked(ROLE + CHUNKS[0]), *map(chunked, events(PACED_EVENTS)[1:])]
+FIRST = [SSE_HEAD + chunked(ROLE + CHUNKS[0]), *map(chunked, events(FIRST_EVENTS)[1:])]
 closed: list[float] = []
 arrived: list[float] = []
 
@@ -113,34 +146,35 @@ class Provider(asyncio.Protocol):
         elif model == b"burst":
             self.transport.write(BURST_ONE)
         elif model == b"first5":
-            self.handle = asyncio.get_running_loop().call_later(0.005, self.transport.write, BURST_ONE)
+            now = asyncio.get_running_loop().time()
+            self.handle = asyncio.get_running_loop().call_at(now + 0.005, self.pace, FIRST, 0.001, now + 0.005, 0)
         else:
             self.busy = True
-            self.transport.write(SSE_HEAD + chunked(ROLE + CHUNK))
             if model == b"paced":
-                self.pace(asyncio.get_running_loop().time(), 0)
-            elif model == b"flood":
+                self.pace(PACED, 0.02, asyncio.get_running_loop().time(), 0)
+                return
+            self.transport.write(PACED[0])
+            if model == b"flood":
                 self.flood(0)
 
-    def pace(self, start: float, sent: int) -> None:
-        """One event each 20 ms."""
+    def pace(self, pieces: list[bytes], each: float, start: float, sent: int) -> None:
+        """One piece each so many seconds, the first of them at `start` in the loop's time."""
         if self.transport is None:
             return
-        if sent == PACED_EVENTS:
+        if sent == len(pieces):
             self.busy = False
-            self.transport.write(chunked(END) + b"0\r\n\r\n")
+            self.transport.write(LAST)
             return
-        if sent:
-            self.transport.write(chunked(CHUNK))
+        self.transport.write(pieces[sent])
         loop = asyncio.get_running_loop()
-        self.handle = loop.call_at(start + 0.02 * (sent + 1), self.pace, start, sent + 1)
+        self.handle = loop.call_at(start + each * (sent + 1), self.pace, pieces, each, start, sent + 1)
 
     def flood(self, sent: int) -> None:
         """Events as fast as the peer takes them."""
         if self.transport is None or sent >= FLOOD_BYTES:
             return
         if not self.paused:
-            block = chunked(CHUNK * 100)
+            block = chunked(b"".join(events(96)))
             self.transport.write(block)
             sent += len(block)
         self.handle = asyncio.get_running_loop().call_later(0 if not self.paused else 0.01, self.flood, sent)

@@ -69,16 +69,20 @@ def test_a_request_leaves_no_cycles(client: str, stream: bool, at_once: bool) ->
     assert ours.isdisjoint(left), left
 
 
-def test_an_attempt_whose_end_comes_late_is_forgotten() -> None:
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize("error", [None, KenariError("upstream_error", "gone", elsewhere=True)])
+def test_an_attempt_whose_end_comes_late_is_forgotten(at_once: bool, error: KenariError | None) -> None:
     """The last word of a stream and the end of its bytes often come apart: between them the request is answered, and
-    after the end nothing of it stays with the ticker."""
-    rig = kit.Rig(kit.Script([(0, kit.ROLE + kit.chunk({"content": "x"}) + kit.STOP + kit.DONE), (0.05, None)]))
+    after the end nothing of it stays with the ticker, not even until it ticks."""
+    rig = kit.Rig(kit.Script([(0, kit.ROLE + kit.chunk({"content": "x"}) + kit.STOP + kit.DONE), (0.05, error)]))
+    rig.books.at_once = at_once
 
     async def run() -> tuple[int, int]:
         door = rig.build()
         ticker = door._gateway._services.ticker  # pyright: ignore[reportPrivateUsage]
+        ticker.interval = 60
         body = json.dumps(REQUEST | {"stream": True}).encode()
-        await door.serve(kit.Exchange(PATHS["chat"], body))
+        await kit.serve(door, kit.Exchange(PATHS["chat"], body))
         waits = len(ticker._items)  # pyright: ignore[reportPrivateUsage]
         await asyncio.sleep(0.2)
         return waits, len(ticker._items)  # pyright: ignore[reportPrivateUsage]

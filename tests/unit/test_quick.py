@@ -16,6 +16,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from money_kit import paid
+from texts_kit import BROKEN, SPELLED, WHOLE, spelled
 
 from kenari.core.events import Text
 from kenari.core.ports import Line
@@ -173,17 +174,24 @@ def rigs(payer: bool) -> kit.Rig:
     return paid(kit.Script())[0] if payer else kit.Rig(kit.Script())
 
 
-TEXTS = st.lists(
+TEXTS: st.SearchStrategy[list[str | bytes]] = st.lists(
     st.sampled_from(
         ["word ", "word ", "a", "%", "%b%d", "x" * 99, "y" * 5000, 'q"', "\\", "\n", "\u00e9", "", "0", "more"]
-    ),
+    )
+    | SPELLED,
     max_size=20,
 )
+"""Texts, or how one is spelled."""
 
 
 def delta_of(name: str, text: str) -> dict[str, str]:
     """A delta of this text; one of them ends as the others do, and says more."""
     return {name: text} | ({"refusal": "no"} if text == "more" else {})
+
+
+def told(name: str, text: str | bytes) -> bytes:
+    """A frame of it."""
+    return kit.chunk(delta_of(name, text)) if isinstance(text, str) else spelled(name, text)
 
 
 class Cut(NamedTuple):
@@ -234,16 +242,25 @@ EACH = Cut([1], [False], [], False)
 @settings(max_examples=150, deadline=None)
 @example(["word "] * 9, "chat", "content", EACH, False, True)
 @example(["word "] * 9, "responses", "content", EACH, True, False)
+@example([*["word "] * 3, *WHOLE], "chat", "content", EACH, True, False)
+@example([*["word "] * 3, *WHOLE], "responses", "content", EACH, False, False)
+@example(
+    ["word ", "word ", *(text for broken in BROKEN for text in (broken, b"a", b"a"))],
+    "chat",
+    "content",
+    EACH,
+    False,
+    False,
+)
 @example(["word "] * 9, "messages", "content", EACH, True, False)
 @example(["word ", "word ", "word ", "more", "word "], "chat", "content", EACH, False, False)
 @example(["word "] * 9, "chat", "content", Cut([1], [False, False, False, True], [], True), True, False)
 def test_what_is_taken_unread_is_what_reading_gives(
-    texts: list[str], client: str, name: str, cut: Cut, payer: bool, said: bool
+    texts: list[str | bytes], client: str, name: str, cut: Cut, payer: bool, said: bool
 ) -> None:
     """L1, S14, U3: the same bytes in the same writes, the same usage and line, however frames, chunks and reads are cut."""
     usage = {"usage": {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12}} if said else {}
-    frames = [kit.ROLE, *(kit.chunk(delta_of(name, text)) for text in texts)]
-    frames += [kit.chunk({}, "stop", **usage), kit.DONE]
+    frames = [kit.ROLE, *(told(name, text) for text in texts), kit.chunk({}, "stop", **usage), kit.DONE]
     heard: list[Any] = []
     for allowed in (True, False):
         with quicks(allowed) as taken:
@@ -259,7 +276,8 @@ def test_what_is_taken_unread_is_what_reading_gives(
 @pytest.mark.parametrize("capitals", [False, True])
 def test_nearly_all_of_a_steady_stream_is_taken_so(client: str, payer: bool, capitals: bool) -> None:
     """All but the first pieces, by which its form becomes known; one write for each."""
-    frames = [kit.chunk({"content": "word" * (1 + number % 40)}) for number in range(60)]
+    texts = [b"word", *WHOLE]
+    frames = [spelled("content", texts[number % len(texts)] * (1 + number % 40)) for number in range(60)]
     ends = [kit.STOP, kit.DONE]
     reads = [HEAD, *(chunks(frame, capitals=capitals) for frame in [kit.ROLE, *frames, *ends]), b"0\r\n\r\n"]
     with quicks() as taken:

@@ -2,17 +2,21 @@
 
 import json
 from typing import Any
+from unittest import mock
 
 import gateway_kit as kit
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from money_kit import paid
+from texts_kit import BROKEN, SPELLED, WHOLE, may_stand, spelled
 
 from kenari.core.events import Event, Text
 from kenari.core.profile import Profile
 from kenari.dialects.base import Steady
 from kenari.dialects.chat.decode import ChatDecoder
 from kenari.gateway.runs import opening_of, run_of, text_of
+from kenari.wire.jsonx import are_texts, is_text
 from kenari.wire.sse import Frame
 
 PIECE: st.SearchStrategy[str] = st.text('ab é"\\\n', min_size=1, max_size=3) | st.sampled_from(
@@ -36,9 +40,10 @@ AROUND = b'data: {"choices":[{"delta":{"content":"'
 BEHIND = b'"},"index":0}]}\n\n'
 
 
-def asked(client: str, pieces: list[bytes], at_once: bool = True) -> tuple[bytes, Any, int]:
+def asked(client: str, pieces: list[bytes], at_once: bool = True, payer: bool = False) -> tuple[bytes, Any, int]:
     """What a client and the bill are told when the provider's bytes come in these pieces, and the number of writes."""
-    rig = kit.Rig(kit.Script([*((0, piece) for piece in pieces), (0, None)]))
+    script = kit.Script([*((0, piece) for piece in pieces), (0, None)])
+    rig = paid(script)[0] if payer else kit.Rig(script)
     rig.books.at_once = at_once
     got = rig.ask(client)
     (line,) = rig.books.lines
@@ -76,11 +81,57 @@ def test_how_the_bytes_come_changes_nothing(
     assert together[2] == 1 or b"[DONE]" not in end  # one write for one reading; without a last word the end is another
 
 
+def nothing(self: ChatDecoder, events: list[Event], data: bytes) -> None:
+    """Learn nothing."""
+
+
 class NothingLearned(ChatDecoder):
     """Reads each frame."""
 
-    def _learn(self, events: list[Event], data: bytes) -> None:
-        pass
+    _learn = nothing
+
+
+@given(
+    client=st.sampled_from(kit.FORMATS),
+    texts=st.lists(SPELLED, max_size=8),
+    times=st.sampled_from([1, 4]),
+    name=st.sampled_from(["content", "content", "reasoning_content"]),
+    said=st.booleans(),
+    payer=st.booleans(),
+)
+@settings(max_examples=60, deadline=None)
+@example("chat", [*WHOLE], 2, "content", True, False)
+@example("responses", [*WHOLE], 2, "content", False, False)
+@example("messages", [*WHOLE], 2, "content", False, True)
+@example("chat", [b"word ", *BROKEN], 1, "content", False, False)
+@example("chat", [b"word ", *[b"a"] * 9, b"\\", b'","', *[b"a"] * 9], 1, "content", False, True)
+@example("chat", [b"word ", b"word ", b"\\ud83d", b"\\ude00", b"\xc3", b"\xa9"] * 3, 1, "content", False, False)
+def test_how_texts_are_spelled_changes_nothing(
+    client: str, texts: list[bytes], times: int, name: str, said: bool, payer: bool
+) -> None:
+    """L1, F2, U3: what escapes or bytes a text has, broken ones too, a client gets what reading each frame gives."""
+    frames = [kit.ROLE, *(spelled(name, text) for text in texts * times)]
+    frames += [kit.chunk({}, "stop", **(USAGE if said else {})), kit.DONE]
+    whole = b"".join(frames)
+    ways = [whole], frames, [whole[at : at + 97] for at in range(0, len(whole), 97)]
+    heard = [asked(client, way, payer=payer)[:2] for way in ways]
+    with mock.patch.object(ChatDecoder, "_learn", nothing):
+        read = asked(client, frames, payer=payer)[:2]
+    assert heard == [read] * 3
+
+
+@given(texts=st.lists(SPELLED, max_size=6))
+@settings(max_examples=500, deadline=None)
+@example([*WHOLE])
+@example([b"a\\", b'","'])
+@example([b"\\u00", b"e9"])
+@example([b"\xc3", b"\xa9"])
+@example([b"\\ud83d", b"\\ude00"])
+def test_what_may_stand_in_a_string_is_seen(texts: list[bytes]) -> None:
+    """F2: each alone, and all of them at once: none is saved or spoilt by what stands beside it."""
+    each = [is_text(text) for text in texts]
+    assert each == [may_stand(text) for text in texts]
+    assert are_texts(texts) is all(each)
 
 
 def with_role(delta: dict[str, Any]) -> dict[str, Any]:
@@ -97,31 +148,35 @@ ROLED: st.SearchStrategy[Any] = st.builds(with_role, DELTAS)
 BOTH: st.SearchStrategy[Any] = st.builds(two_of, PIECE)
 
 
-@given(deltas=st.lists(DELTAS | ROLED | BOTH, max_size=12), times=st.integers(1, 3), together=st.booleans())
+@given(deltas=st.lists(DELTAS | ROLED | BOTH | SPELLED, max_size=12), times=st.integers(1, 3), together=st.booleans())
 @settings(max_examples=300, deadline=None)
 @example([{"role": "assistant", "content": "a"}], 3, False)
 @example([{"reasoning_content": "t", "content": "a"}], 3, False)
 def test_a_form_that_was_learned_changes_no_event(deltas: list[Any], times: int, together: bool) -> None:
     """L1: from the first piece of a block on, whatever else its frame brought."""
     frames = [
-        Frame(b"", json.dumps({"choices": [{"delta": delta}]}).encode()) for delta in deltas for _ in range(times)
+        Frame(b"", AROUND[6:] + delta + BEHIND[:-2])
+        if isinstance(delta, bytes)
+        else Frame(b"", json.dumps({"choices": [{"delta": delta}]}).encode())
+        for delta in deltas
+        for _ in range(times)
     ]
     learning, reading = ChatDecoder(Profile(), "x"), NothingLearned(Profile(), "x")
     events = learning.feed_all(frames) if together else [event for frame in frames for event in learning.feed(frame)]
     assert events == [event for frame in frames for event in reading.feed(frame)]
 
 
-@given(texts=st.lists(st.text("ab,:", max_size=3) | st.sampled_from(['"', "\n", BEHIND.decode(), "\\"]), max_size=8))
+@given(texts=st.lists(SPELLED | st.sampled_from([b"word", b"", BEHIND, AROUND, BEHIND + AROUND]), max_size=8))
 @settings(max_examples=300, deadline=None)
 @pytest.mark.parametrize("name", [b"", b"event: delta\n"])
-def test_a_run_is_what_its_frames_are(name: bytes, texts: list[str]) -> None:
+def test_a_run_is_what_its_frames_are(name: bytes, texts: list[bytes]) -> None:
     """Cut together is cut one by one; what looks otherwise is left."""
     steady = Steady(name + AROUND, BEHIND, Text, 0)
-    frames = [name + AROUND + text.encode() + BEHIND for text in texts]
+    frames = [name + AROUND + text + BEHIND for text in texts]
     found, end = run_of(steady, b"".join(frames) + b"data: [DONE]\n\n")
     one_by_one = [text_of(steady, frame) for frame in frames]
     if found:
-        assert found == one_by_one == [text.encode() for text in texts]
+        assert found == one_by_one == texts
         assert end == sum(map(len, frames))
     else:
         assert end == 0

@@ -7,6 +7,7 @@ import msgspec
 from chat_kit import ID, answer
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from texts_kit import BROKEN, SPELLED, WHOLE
 
 from kenari.core.errors import KenariError
 from kenari.core.events import Event, Meter, Stop
@@ -269,7 +270,8 @@ def test_most_answers_do_pass() -> None:
     assert decode_request(b'{"model":"m","messages":[{"role":"user","content":"x"}],"stream":true}').plain
 
 
-PIECES = st.lists(TEXTS, max_size=12)
+PIECES: st.SearchStrategy[list[str | bytes]] = st.lists(TEXTS | SPELLED, max_size=12)
+FORM = b'{"choices":[{"index":0,"delta":{"content":"%b"},"finish_reason":null}]}'
 
 
 @given(
@@ -280,11 +282,11 @@ PIECES = st.lists(TEXTS, max_size=12)
 @example(["a"] * 12, [b"[DONE]"])
 @example(["a", "b", "", "c", "d", "e", "f"], [])
 @example(["a", "b", "c", "d", 'e"}},{', "f", "g", "h"], [])
-def test_frames_that_come_together_are_read_as_one_by_one(texts: list[str], extra: list[bytes]) -> None:
+@example(["a", *WHOLE], [])
+@example(["a", *WHOLE, *BROKEN, "a", "b"], [])
+def test_frames_that_come_together_are_read_as_one_by_one(texts: list[str | bytes], extra: list[bytes]) -> None:
     """L1: a run of deltas that is cut out at once gives the same events."""
-    chunks = [
-        dumped({"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]}, True) for text in texts
-    ]
+    chunks = [FORM % (text if isinstance(text, bytes) else dumped(text, True)[1:-1]) for text in texts]
     frames = [Frame(b"", data) for data in chunks + extra + chunks]
     together, apart = ChatDecoder(Profile(), ID), ChatDecoder(Profile(), ID)
     one_by_one = [event for frame in frames for event in apart.feed(frame)]

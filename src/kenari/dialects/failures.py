@@ -94,6 +94,13 @@ def failure_in_body(data: bytes) -> KenariError:
     return KenariError("upstream_error", _IN_BODY, elsewhere=True)
 
 
+def late(what: str) -> KenariError:
+    """A provider did not do in time what it should have done; `what` it did instead ("said nothing")."""
+    return KenariError(
+        "upstream_timeout", f"the model's provider {what} in time. send the request again", elsewhere=True
+    )
+
+
 def no_answer() -> KenariError:
     """A 200 that holds no answer: HTML, no choices, an empty stream (E4)."""
     return KenariError("upstream_error", _NO_ANSWER, elsewhere=True)

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Protocol
 
 from kenari.core.errors import KenariError, interrupted
-from kenari.core.events import Escaped, Event, Failure, Meter
+from kenari.core.events import Event, Failure, Meter
 from kenari.core.outbound import Call, Outgoing, Upstream
 from kenari.core.request import Request
 from kenari.core.usage import Usage
 from kenari.dialects.base import Decoder, Steady
-from kenari.dialects.failures import failure_of_status, no_answer, retry_after
+from kenari.dialects.failures import failure_of_status, late, no_answer, retry_after
 from kenari.gateway.estimate import completed_usage
 from kenari.gateway.gate import Gate, Phase
 from kenari.gateway.hedge import Inlet
@@ -93,6 +93,7 @@ class Attempt:
         self.until = math.inf
         """The loop's time by which the first content has to be there, whatever the provider's own time-outs."""
         self.cut = False
+        self._forget: Callable[[Attempt], None] = _nobody
 
     def start(self, upstream: Upstream, outgoing: Outgoing) -> None:
         """Call the provider."""
@@ -163,7 +164,8 @@ class Attempt:
         steady, say = self._steady, self._say
         if steady is not None and say is not None:
             text = text_of(steady, data)
-            if text and self._takes(text):
+            if text and (self.tally is None or self.tally.add_text(text)):
+                self.gate.output_bytes += len(text)
                 say.one(text, now)
                 if self._quick is None:
                     self._hasten(steady)
@@ -213,18 +215,12 @@ class Attempt:
         steady, say = self._steady, self._say
         if steady is not None and say is not None:
             texts, end = run_of(steady, data)
-            if texts and self._takes(b"".join(texts)):
+            if texts and (self.tally is None or self.tally.add_texts(texts)):
+                self.gate.output_bytes += sum(map(len, texts))
                 say.many(texts, self._last)
                 data = data[end:]
         if data and not self.done.done():
             self._read(frames, decoder, data)
-
-    def _takes(self, text: Escaped) -> bool:
-        """Note what was said, as `_advance` does; False when that has to be done event by event."""
-        if self.tally is not None and not self.tally.add_text(text):
-            return False
-        self.gate.output_bytes += len(text)
-        return True
 
     def _read(self, frames: Frames, decoder: Decoder, data: bytes) -> None:
         """Bytes of a stream, frame by frame."""
@@ -277,6 +273,7 @@ class Attempt:
         self._slow_down()
         self._over, self._call = True, None
         if self.done.done():
+            self._forget(self)
             return
         if self._frames is not None and self._decoder is not None:
             self._end_stream(self._frames, self._decoder)
@@ -301,6 +298,7 @@ class Attempt:
         self._slow_down()
         self._over, self._call = True, None
         if self.done.done():
+            self._forget(self)
             return
         if self._mode == "error":  # the status is known, only its words are not whole
             error = self._told()
@@ -353,7 +351,7 @@ class Attempt:
                 self._close()
         elif phase is Phase.HOLD and now >= self.until:
             self.cut = True
-            self._fail(_late("said nothing"))
+            self._fail(late("said nothing"))
         elif self._mode == "error":
             if settled:  # the status is known; its words may never be whole
                 self._fail(self._told())
@@ -366,17 +364,20 @@ class Attempt:
         provider, waited = self._provider, now - self._last
         if not self._mode:
             if waited >= provider.header_timeout:
-                self._fail(_late("did not begin to answer"))
+                self._fail(late("did not begin to answer"))
         elif phase is Phase.HOLD:
             if now - self._since >= provider.first_event_timeout:
-                self._fail(_late("began but said nothing"))
+                self._fail(late("began but said nothing"))
         elif waited >= provider.idle_timeout:
-            self._fail(_late("fell silent"))
+            self._fail(late("fell silent"))
 
-    @property
-    def over(self) -> bool:
-        """Nothing more will be heard: it needs no ticks."""
-        return self._over
+    def leave_to(self, forget: Callable[["Attempt"], None]) -> None:
+        """Nobody waits for it any more: it is to be forgotten as soon as it needs no ticks. (Thousands of streams that are
+        over, kept until the next tick, would take memory out of the caches.)"""
+        if self._over:
+            forget(self)
+        else:
+            self._forget = forget
 
     # --
 
@@ -454,7 +455,5 @@ class Attempt:
             call.abort()
 
 
-def _late(what: str) -> KenariError:
-    return KenariError(
-        "upstream_timeout", f"the model's provider {what} in time. send the request again", elsewhere=True
-    )
+def _nobody(attempt: Attempt) -> None:
+    """Nothing has to be told."""

@@ -330,8 +330,7 @@ class Run:
                 self._tell(one.candidate)
 
     def _rest(self, one: "Try") -> None:
-        if one.attempt.over:
-            self._services.ticker.remove(one.attempt)
+        one.attempt.leave_to(self._services.ticker.remove)
 
     def _closed(self, one: "Try", lost: bool = False) -> Outcome:
         candidate, attempt = one.candidate, one.attempt

@@ -4,7 +4,7 @@ from operator import itemgetter
 
 from kenari.core.events import Escaped
 from kenari.dialects.base import Steady
-from kenari.wire.jsonx import PLAIN
+from kenari.wire.jsonx import PLAIN, are_texts, is_text
 
 TOGETHER = 2048
 """Bytes of one reading that are worth looking for a run in."""
@@ -16,7 +16,7 @@ def text_of(steady: Steady, data: bytes) -> Escaped:
     if not data.startswith(before) or not data.endswith(after):
         return b""
     text = data[len(before) : -len(after)]
-    return text if text.translate(PLAIN) == text else b""
+    return text if text.translate(PLAIN) == text or is_text(text) else b""
 
 
 def run_of(steady: Steady, data: bytes) -> tuple[list[Escaped], int]:
@@ -24,20 +24,24 @@ def run_of(steady: Steady, data: bytes) -> tuple[list[Escaped], int]:
     many bytes they are.
 
     They are cut at these places and put together again: if that gives the same bytes, they were all of that form, for
-    none of the texts holds a quote or the end of a line. (Lines are split, not frames: one byte is found faster.)
+    none of the texts holds a bare quote or the end of a line. (Lines are split, not frames: one byte is found faster.)
     """
     before, after = steady.before, steady.after
     end = data.rfind(after) + len(after)
     if not data.startswith(before) or end < len(before) + len(after):
         return [], 0
-    run = data[:end]
-    lines = before.count(b"\n") + 2  # of a frame: its text is in the last but one
+    each = before.count(b"\n") + 2  # lines of a frame: its text is in the last but one
+    lines = data.split(b"\n")
+    del lines[-2 - data.count(b"\n", end) :]
     own = slice(len(before) - before.rfind(b"\n") - 1, 2 - len(after))
-    texts = list(map(itemgetter(own), run[:-2].split(b"\n")[lines - 2 :: lines]))
+    texts = list(map(itemgetter(own), lines[each - 2 :: each]))
     together = b"".join(texts)
-    if b"" in texts or together.translate(PLAIN) != together:
+    if b"" in texts or (together.translate(PLAIN) != together and not are_texts(texts)):
         return [], 0
-    return (texts, end) if before + (after + before).join(texts) + after == run else ([], 0)
+    again = texts.copy()  # put together in one step, for the bytes are many
+    again[0] = before + again[0]
+    again[-1] += after
+    return (texts, end) if data.startswith((after + before).join(again)) else ([], 0)
 
 
 def opening_of(data: bytes) -> int:

@@ -97,7 +97,7 @@ class Tally:
         for event in events:
             if isinstance(event, (Text, Reason, Args)):
                 delta = event.delta
-                self._size += len(delta) if b"\\u" not in delta else len(jsonx.unescape(delta).encode())
+                self._size += _size_of(delta)
                 if self._vocabulary:
                     self._pieces.append(delta)
             elif isinstance(event, Open):
@@ -108,13 +108,24 @@ class Tally:
             self._fold(whole=False)
 
     def add_text(self, text: Escaped) -> bool:
-        """Count one piece of text without escapes. False, and nothing is counted, when that has to be done by `add`: its
-        tokens are counted in a vocabulary, or it is the one that is too much."""
-        size = self._size + len(text)
+        """Count one piece of text. False, and nothing is counted, when that has to be done by `add`: its tokens are counted
+        in a vocabulary, or it is the one that is too much."""
+        size = self._size + (len(text) if b"\\u" not in text else _size_of(text))
         if self._vocabulary or self._counted + size // 4 > self.most:
             return False
         self._size = size
         return True
+
+    def add_texts(self, texts: list[Escaped]) -> bool:
+        """The same of several pieces, all or none."""
+        together = b"".join(texts)
+        if b"\\u" not in together:
+            return self.add_text(together)
+        before = self._size
+        if all(map(self.add_text, texts)):
+            return True
+        self._size = before
+        return False
 
     @property
     def tokens(self) -> int:
@@ -142,3 +153,8 @@ class Tally:
         rest = text[cut:]
         self._pieces = [rest] if rest else []
         self._size = len(rest)
+
+
+def _size_of(text: Escaped) -> int:
+    """The bytes of a piece; characters that are told by their numbers count as they are."""
+    return len(text) if b"\\u" not in text else len(jsonx.unescape(text).encode())

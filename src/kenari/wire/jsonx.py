@@ -38,6 +38,22 @@ PLAIN = bytes(ord(" ") if byte in CAREFUL else byte for byte in range(256))
 """Such a text stays as it is when it is translated by this table."""
 
 
+def is_text(text: bytes) -> bool:
+    """Whether these bytes may stand between two quotes as they are: their escapes are whole, their UTF-8 is valid, and no
+    quote, control character or half of a surrogate pair is among them."""
+    try:
+        _string(b'"%b"' % text)
+    except msgspec.DecodeError:
+        return False
+    return True
+
+
+def are_texts(texts: list[bytes]) -> bool:
+    """The same of each of them. (With a space between them none is saved by what follows: it ends no escape, no character
+    and no pair.)"""
+    return is_text(b" ".join(texts))
+
+
 class Malformed(ValueError):
     """Bytes that are not the JSON they should be. `path` is dotted (`messages[2].role`), "" for the whole."""
 

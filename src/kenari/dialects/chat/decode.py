@@ -67,13 +67,15 @@ class ChatDecoder:
     def feed_all(self, frames: list[Frame]) -> list[Event]:
         """The events of frames that came together; runs of plain deltas are cut out without being parsed."""
         events: list[Event] = []
-        at = 0
+        at, cuts = 0, 0
         while at < len(frames):
             if self._spliced and self._open is not None and not self._failed and not self.done:
                 block, kind = self._open, Reason if self._reasoning else Text
-                texts = self._splice.cut(frames, at)
-                events += [kind(block, text) for text in texts]
-                at += len(texts)
+                texts = self._splice.cut(frames, at, cuts < 4)  # however many odd ones are between them
+                cuts += 1
+                if texts:
+                    events += [kind(block, text) for text in texts]
+                    at += len(texts)
                 if at == len(frames):
                     break
             events += self._parse(frames[at].data)
@@ -107,12 +109,12 @@ class ChatDecoder:
     def _learn(self, events: list[Event], data: bytes) -> None:
         """Remember the form of a frame that was nothing but one piece of the open block, be it the one that opened it."""
         self._spliced = False
-        if not events or self._halves is not None or (self._tags is not None and not self._tags.settled):
+        event = events[-1] if events else None
+        if not isinstance(event, Text | Reason) or (isinstance(event, Text) and event.logprobs):
             return
-        event = events[-1]
-        if len(events) > 1 and not all(type(other) in _OPENING for other in events[:-1]):
+        if self._halves is not None or (self._tags is not None and not self._tags.settled):
             return
-        if isinstance(event, Reason) or (isinstance(event, Text) and not event.logprobs):
+        if len(events) == 1 or _OPENING.issuperset(map(type, events[:-1])):
             self._splice.learn(data, event.delta)
             self._spliced = self._open is not None
 
@@ -224,8 +226,10 @@ class ChatDecoder:
 
     def _say(self, reasoning: bool, text: Escaped, events: list[Event], logprobs: bytes = b"") -> None:
         if self._open is None or self._reasoning is not reasoning:
-            self._close_text(events)
-            self._calls.settle(events)
+            if self._open is not None:
+                self._close_text(events)
+            if self._calls.any:
+                self._calls.settle(events)
             self._open, self._reasoning = self._block, reasoning
             self._block += 1
             events.append(Open(self._open, "reasoning" if reasoning else "text"))
@@ -246,12 +250,15 @@ class ChatDecoder:
             self._open = None
 
     def _stop(self, choice: Choice, events: list[Event]) -> None:
-        self._flush_tags(events)
+        if self._tags is not None:
+            self._flush_tags(events)
         self._close_text(events)
-        closing, self._block = self._calls.close(self._block)
-        events += closing
+        called = self._calls.any
+        if called:
+            closing, self._block = self._calls.close(self._block)
+            events += closing
         self._stopped = True
-        events.append(stop_of(choice, bool(self._calls)))
+        events.append(stop_of(choice, called and bool(self._calls)))
 
 
 def stop_of(choice: Choice, called: bool) -> Stop:

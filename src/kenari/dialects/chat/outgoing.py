@@ -266,9 +266,9 @@ def _content(parts: list[Part], profile: Profile, role: str, same: bool) -> Any:
     if same and any(isinstance(part, TextPart) and part.raw is not None for part in parts):
         return [_part(part, profile, True) for part in parts]
     marked = profile.cache_control and any(isinstance(part, TextPart) and part.cache is not None for part in parts)
-    if not marked and all(isinstance(part, TextPart) for part in parts):
-        separator = b"" if role == "assistant" else b"\\n"
-        return jsonx.quoted_raw(separator.join(part.text for part in parts if isinstance(part, TextPart)))
+    texts = [part.text for part in parts if isinstance(part, TextPart)]
+    if not marked and len(texts) == len(parts):
+        return jsonx.quoted_raw((b"" if role == "assistant" else b"\\n").join(texts))
     return [_part(part, profile, same) for part in parts]
 
 

@@ -1,13 +1,16 @@
 """Reading a text delta without parsing it, once its neighbours have shown how the provider writes them.
 
 Chunks of one stream differ in their text only. When a parsed chunk turned out to be nothing but a piece of text, all that
-stands before and behind that text is remembered; a later frame with the same bytes around a text that needs no care
-(printable ASCII without quotes and backslashes) can hold nothing else. Every other frame is parsed.
+stands before and behind that text is remembered; a later frame with the same bytes around what may stand in a string as it
+is (mostly printable ASCII without quotes and backslashes, which is seen at once) can hold nothing else. Every other frame is
+parsed.
 """
+
+from itertools import islice
 
 from kenari.core.events import Escaped
 from kenari.dialects.base import around
-from kenari.wire.jsonx import PLAIN
+from kenari.wire.jsonx import PLAIN, are_texts, is_text
 from kenari.wire.sse import Frame
 
 MANY = 4
@@ -36,23 +39,24 @@ class Splice:
         if not prefix or not data.startswith(prefix) or not data.endswith(suffix):
             return b""
         text = data[len(prefix) : -len(suffix)]
-        return text if text.translate(PLAIN) == text else b""
+        return text if text.translate(PLAIN) == text or is_text(text) else b""
 
-    def cut(self, frames: list[Frame], start: int) -> list[Escaped]:
-        """The texts of the frames from `start` on, up to the first one that has to be parsed."""
+    def cut(self, frames: list[Frame], start: int, at_once: bool) -> list[Escaped]:
+        """The texts of the frames from `start` on, up to the first one that has to be parsed. `at_once`: it is worth trying
+        whether there is none."""
         prefix = self._prefix
         if not prefix:
             return []
-        stop = len(frames)
-        while stop > start and not frames[stop - 1].data.startswith(prefix):  # the last words of a stream
-            stop -= 1
-        datas = [frame.data for frame in (frames[start:stop] if start or stop < len(frames) else frames)]
-        together = self._cut_all(datas) if len(datas) >= MANY else None
-        if together is not None:
-            return together
+        if at_once and len(frames) - start >= MANY:
+            stop = len(frames)
+            while stop > start and not frames[stop - 1].data.startswith(prefix):  # the last words of a stream
+                stop -= 1
+            together = self._cut_all([frame.data for frame in frames[start:stop]])
+            if together:
+                return together
         texts: list[Escaped] = []
-        for data in datas:
-            text = self.one(data)
+        for frame in islice(frames, start, None):
+            text = self.one(frame.data)
             if not text:
                 break
             texts.append(text)
@@ -62,13 +66,13 @@ class Splice:
         """The texts of all these frames, None when one of them has to be parsed.
 
         They are cut at these places and put together again: if that gives the same bytes, they were all of that form.
-        (Neither prefix nor suffix nor a text that needs no care holds a line end, so the frames' borders are the same.)
+        (Neither prefix nor suffix nor what may stand in a string holds a line end, so the frames' borders are the same.)
         """
         prefix, suffix = self._prefix, self._suffix
         head, tail = len(prefix), -len(suffix)
         texts = [data[head:tail] for data in datas]
         together = b"".join(texts)
-        if b"" in texts or together.translate(PLAIN) != together:
+        if b"" in texts or (together.translate(PLAIN) != together and not are_texts(texts)):
             return None
         again = prefix + (suffix + b"\n" + prefix).join(texts) + suffix
         return texts if again == b"\n".join(datas) else None

@@ -1,5 +1,7 @@
 """The parts of a conversation for a target: system texts in their place, images and files as it takes them."""
 
+from operator import is_
+
 import msgspec
 
 from kenari.core.errors import KenariError
@@ -29,8 +31,7 @@ def fit_content(turns: list[Turn], origin: str, target: Target, notices: list[No
     out: list[Turn] = []
     moved: list[Part] = []
     for position, turn in enumerate(turns):
-        has_results = turn.role == "user" and any(isinstance(part, ResultPart) for part in turn.parts)
-        if moved and not has_results:
+        if moved and not (turn.role == "user" and any(isinstance(part, ResultPart) for part in turn.parts)):
             out.append(Turn("user", moved))
             moved = []
         fitted = _fit_parts(turn, origin, target, moved, notices)
@@ -54,13 +55,11 @@ def _fit_system(turn: Turn, leading: bool, target: Target) -> Turn:
 
 def _fit_parts(turn: Turn, origin: str, target: Target, moved: list[Part], notices: list[Notice]) -> Turn:
     crossing = origin != target.dialect
-    # an empty text beside others is one that providers refuse (D27); a message that is nothing else is its author's
-    says = any(_says(part) for part in turn.parts)
     parts: list[Part] = []
     for index, part in enumerate(turn.parts):
         match part:
             case TextPart():
-                stays = part.text or not (crossing or (origin == "chat" and part.raw is not None and says))
+                stays = part.text or not (crossing or (origin == "chat" and part.raw is not None and _says(turn)))
                 billing = crossing and turn.role == "system" and part.text.startswith(_BILLING)  # D21
                 if stays and not billing:
                     parts.append(part)
@@ -75,13 +74,17 @@ def _fit_parts(turn: Turn, origin: str, target: Target, moved: list[Part], notic
                     notices.append(_unsayable(part))
             case _:
                 parts.append(part)
-    if len(parts) == len(turn.parts) and all(a is b for a, b in zip(parts, turn.parts, strict=True)):
+    if len(parts) == len(turn.parts) and all(map(is_, parts, turn.parts)):
         return turn
     return msgspec.structs.replace(turn, parts=parts, touched=turn.touched | {"content"})
 
 
-def _says(part: Part) -> bool:
-    return not isinstance(part, ReasoningPart) and not (isinstance(part, TextPart) and not part.text)
+def _says(turn: Turn) -> bool:
+    """An empty text beside others is one that providers refuse (D27); a message that is nothing else is its author's."""
+    return any(
+        not isinstance(part, ReasoningPart) and not (isinstance(part, TextPart) and not part.text)
+        for part in turn.parts
+    )
 
 
 def part_path(turn: Turn, index: int, origin: str) -> str:

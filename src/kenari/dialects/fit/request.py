@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Raw
 
 from kenari.core.errors import bad_request
-from kenari.core.request import Notice, Request
+from kenari.core.request import Notice, Request, TextPart, Turn
 from kenari.dialects.fit.caching import add_breakpoints
 from kenari.dialects.fit.content import fit_content
 from kenari.dialects.fit.format import fit_format
@@ -42,10 +42,11 @@ def fit(request: Request, target: Target, seal_key: Callable[[str], str] | None 
             _fit_sampling(fitted, target)
         return fitted
     tools, choice, names = fit_tools(request, target, notices)
-    turns = pair_results(request.turns)
-    turns = fit_reasoning(turns, target)
+    texts = _are_texts(request.turns)  # then there is nothing to pair, to think, and to rename
+    turns = request.turns if texts else fit_reasoning(pair_results(request.turns), target)
     turns = fit_content(turns, request.origin, target, notices)
-    turns = rename_calls(turns, request, names)
+    if not texts:
+        turns = rename_calls(turns, request, names)
     if request.origin != "messages" and target.takes_breakpoints():
         turns = list(turns)
         add_breakpoints(tools, turns, request, target)
@@ -69,6 +70,14 @@ def fit(request: Request, target: Target, seal_key: Callable[[str], str] | None 
     note_losses(request, fitted, target, fitted.notices)
     _fit_sampling(fitted, target)
     return fitted
+
+
+def _are_texts(turns: list[Turn]) -> bool:
+    for turn in turns:
+        for part in turn.parts:
+            if not isinstance(part, TextPart):
+                return False
+    return True
 
 
 def _max_output(request: Request, target: Target) -> int | None:

@@ -7,6 +7,8 @@ conversation, so it is packed, not secret.
 
 from typing import Any
 
+from msgspec import Raw
+
 from kenari.core.fold import Reply
 from kenari.core.request import Request
 from kenari.dialects.base import Answer
@@ -58,7 +60,7 @@ class CompactDialect(ResponsesDialect):
                 "object": "response.compaction",
                 "created_at": answer.created,
                 "output": output,
-                "usage": usage_object(reply.usage),
+                "usage": Raw(usage_object(reply.usage)),
             }
         )
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from itertools import count, islice
-from typing import Any
 
 import msgspec
 
@@ -19,17 +18,20 @@ from kenari.dialects.responses.resource import Resource, error_object, status_of
 from kenari.wire import jsonx
 
 _PART = b'{"type":"summary_text","text":"'
+_END = b'","sequence_number":%d}\n\n'
+_ENDS = tuple(_END % number for number in range(1024))
+"""What delta frames end with, ready for nearly all streams: a run of them is put together from these."""
 
 
 class _Item:
-    """The output item under way. `close` writes its closing events, `covered` counts the pieces of reasoning that
-    have their proof."""
+    """The output item under way. `place` are the members that name it in its events, `close` writes its closing events,
+    `covered` counts the pieces of reasoning that have their proof."""
 
-    __slots__ = ("call", "close", "covered", "id", "index", "pieces", "proofs")
+    __slots__ = ("call", "close", "covered", "id", "pieces", "place", "proofs")
 
-    def __init__(self, index: int, identity: str, close: Callable[["_Item"], bytes]) -> None:
-        self.index = index
+    def __init__(self, index: int, identity: str, close: Callable[["ResponsesEncoder", "_Item"], bytes]) -> None:
         self.id = identity
+        self.place = b',"item_id":"%b","output_index":%d' % (identity.encode(), index)
         self.close = close
         self.pieces: list[bytes] = []
         self.proofs: list[Proof] = []
@@ -73,19 +75,21 @@ class ResponsesEncoder:
             if type(event) is self._takes and event.index == self._block and event.delta:  # type: ignore[union-attr]
                 return self._delta(event.delta)  # type: ignore[union-attr]
         out: list[bytes] = []
-        at = self._more(events, 0, out)
+        at = self._more(events, out) if self._takes is not None else 0
         if at == len(events):  # nearly always
             return b"".join(out)
-        rest = self._serial.order(events[at:] if at else events)
-        at = 0
-        while at < len(rest):
-            more = self._more(rest, at, out)
-            at += more
-            if not more:
-                event = rest[at]
-                if type(event) is not self._takes:
-                    out.append(self._encode(event))
-                at += 1
+        pieces: list[bytes] = []
+        for event in self._serial.order(events[at:] if at else events):
+            if type(event) is self._takes:
+                if event.index == self._block and event.delta:  # type: ignore[union-attr]
+                    pieces.append(event.delta)  # type: ignore[union-attr]
+                continue
+            if pieces:
+                out.append(self._deltas(pieces))
+                pieces = []
+            out.append(self._encode(event))
+        if pieces:
+            out.append(self._deltas(pieces))
         return b"".join(out)
 
     def speaker(self, kind: type[Text] | type[Reason], index: int) -> Speaker | None:
@@ -93,7 +97,7 @@ class ResponsesEncoder:
         item = self._item
         if kind is not self._takes or index != self._block or item is None or not self._head:
             return None
-        frame = literal(self._head) + b'%b","sequence_number":%d}\n\n'
+        frame = literal(self._head) + b"%b" + _END
         return Speaker(self._delta, self._deltas, frame, self._numbers, item.pieces.append)
 
     def noop(self) -> bytes:
@@ -102,7 +106,9 @@ class ResponsesEncoder:
 
     def finish(self) -> bytes:
         """response.completed with the whole output and the usage; a cut answer is incomplete there (S93)."""
-        opening = self._created() + self._end_item()
+        opening = b"" if self.started else self._created()
+        if self._item is not None:
+            opening += self._end_item()
         return opening + self._frame("response.completed", b',"response":' + self._finished())
 
     def fail(self, error: KenariError) -> bytes:
@@ -165,11 +171,11 @@ class ResponsesEncoder:
         """The first piece of a block: its item begins, or goes on where reasoning follows reasoning."""
         out = b""
         if isinstance(event, Text):
-            out = self._begin("message", self._close_message)
+            out = self._begin("message", ResponsesEncoder._close_message)
             self._expect(event, Text, "response.output_text.delta", b',"content_index":0')
         else:
             if not self._reasoning:
-                out = self._begin("reasoning", self._close_reasoning)
+                out = self._begin("reasoning", ResponsesEncoder._close_reasoning)
             if self._item is not None and not self._item.pieces:
                 out += self._about(
                     "response.reasoning_summary_part.added", b',"summary_index":0,"part":' + _PART + b'"}'
@@ -181,7 +187,7 @@ class ResponsesEncoder:
         """A maker's proof, which may be all that there is of a thought (redacted, or encrypted without a summary)."""
         if event.kind == "mark":
             return b""
-        out = b"" if self._reasoning else self._begin("reasoning", self._close_reasoning)
+        out = b"" if self._reasoning else self._begin("reasoning", ResponsesEncoder._close_reasoning)
         item = self._item
         assert item is not None
         item.proofs.append(Proof(event.kind, event.value, item.uncovered()))
@@ -189,23 +195,28 @@ class ResponsesEncoder:
 
     def _begin_call(self, event: Open) -> bytes:
         call = CallPart(event.call_id, event.name, b"", namespace=event.namespace, custom=event.custom)
-        out = self._begin("custom_tool_call" if event.custom else "function_call", self._close_call, call)
+        kind = "custom_tool_call" if event.custom else "function_call"
+        out = self._begin(kind, ResponsesEncoder._close_call, call)
         self._expect(event, Args, "" if event.custom else "response.function_call_arguments.delta", b"")
         return out
 
-    def _begin(self, kind: str, close: Callable[[_Item], bytes], call: CallPart | None = None) -> bytes:
+    def _begin(
+        self, kind: str, close: Callable[["ResponsesEncoder", _Item], bytes], call: CallPart | None = None
+    ) -> bytes:
         """The item before is closed, a new one is announced."""
-        out = self._created() + self._end_item()
+        out = b"" if self.started else self._created()
+        if self._item is not None:
+            out += self._end_item()
         item = self._item = _Item(len(self._items), new_id(kind, self._answer.id, len(self._items)), close)
         self._reasoning = kind == "reasoning"
         if call is not None:
             item.call = call
-            added = call_item(item.id, call, "in_progress")
+            added = jsonx.encode(call_item(item.id, call, "in_progress"))
         elif kind == "reasoning":
-            added = reasoning_item(item.id, b"", None, "in_progress")
+            added = jsonx.encode(reasoning_item(item.id, b"", None, "in_progress"))
         else:
-            added = message_item(item.id, b"", "in_progress")
-        return out + self._about("response.output_item.added", b',"item":' + jsonx.encode(added))
+            added = message_item(item.id, b"", b"in_progress")
+        return out + self._frame("response.output_item.added", item.place + b',"item":' + added)
 
     def _expect(self, block: Text | Reason | Open, delta: type[Event], name: str, members: bytes) -> None:
         """From now on such deltas go out as they come, under this event name."""
@@ -213,20 +224,14 @@ class ResponsesEncoder:
         assert item is not None
         self._takes, self._block, self._head = delta, block.index, b""
         if name:
-            place = item.id.encode(), item.index, members
-            self._head = b'event: %b\ndata: {"type":"%b","item_id":"%b","output_index":%d%b,"delta":"' % (
-                name.encode(),
-                name.encode(),
-                *place,
-            )
+            kind = name.encode()
+            self._head = b'event: %b\ndata: {"type":"%b"%b%b,"delta":"' % (kind, kind, item.place, members)
 
-    def _more(self, events: list[Event], start: int, out: list[bytes]) -> int:
-        """Append the frames of the events from `start` on that are pieces of what is under way; how many there were."""
+    def _more(self, events: list[Event], out: list[bytes]) -> int:
+        """Append the frames of the events at the start that are pieces of what is under way; how many there were."""
         takes, block = self._takes, self._block
-        if self._item is None or takes is None:
-            return 0
         pieces: list[bytes] = []
-        for event in events[start:] if start else events:
+        for event in events:
             if type(event) is not takes or event.index != block or not event.delta:  # type: ignore[union-attr]
                 break
             pieces.append(event.delta)  # type: ignore[union-attr]
@@ -239,42 +244,43 @@ class ResponsesEncoder:
         self._item.pieces += pieces  # type: ignore[union-attr]
         if not self._head:
             return b""
-        many = len(pieces)
-        told: list[bytes | int] = [0] * (2 * many)
-        told[::2], told[1::2] = pieces, islice(self._numbers, many)
-        return (literal(self._head) + b'%b","sequence_number":%d}\n\n') * many % tuple(told)
+        told = [self._head] * (3 * len(pieces))
+        told[1::3] = pieces
+        numbers = list(islice(self._numbers, len(pieces)))
+        known = numbers[-1] < len(_ENDS)
+        told[2::3] = _ENDS[numbers[0] : numbers[-1] + 1] if known else map(_END.__mod__, numbers)
+        return b"".join(told)
 
     def _delta(self, delta: bytes) -> bytes:
         self._item.pieces.append(delta)  # type: ignore[union-attr]
         if not self._head:
             return b""
-        return b'%b%b","sequence_number":%d}\n\n' % (self._head, delta, next(self._numbers))
+        return self._head + delta + _END % next(self._numbers)
 
     def _about(self, name: str, members: bytes) -> bytes:
         """An event of the item under way."""
         item = self._item
         assert item is not None
-        return self._frame(name, b',"item_id":"%b","output_index":%d%b' % (item.id.encode(), item.index, members))
+        return self._frame(name, item.place + members)
 
     def _end_item(self) -> bytes:
         """The closing events of the item under way, which then stands in the output."""
         item = self._item
         if item is None:
             return b""
-        out = item.close(item)
+        out = item.close(self, item)
         self._item, self._reasoning, self._takes = None, False, None
         return out
 
-    def _done(self, whole: dict[str, Any]) -> bytes:
-        data = jsonx.encode(whole)
+    def _done(self, item: _Item, data: bytes) -> bytes:
         self._items.append(data)
-        return self._about("response.output_item.done", b',"item":' + data)
+        return self._frame("response.output_item.done", item.place + b',"item":' + data)
 
     def _close_message(self, item: _Item) -> bytes:
         text = b"".join(item.pieces)
         found = self._sources
-        cited = annotations(text, found.items) if found is not None else []
-        return self._done(message_item(item.id, text, "completed", cited))
+        cited = jsonx.encode(annotations(text, found.items)) if found is not None else b"[]"
+        return self._done(item, message_item(item.id, text, b"completed", cited))
 
     def _close_reasoning(self, item: _Item) -> bytes:
         text = b"".join(item.pieces)
@@ -285,7 +291,7 @@ class ResponsesEncoder:
             part = b',"summary_index":0,"part":' + _PART + text + b'"}'
             out += self._about("response.reasoning_summary_part.done", part)
         envelope = self._answer.seal(item.proofs or [Proof("mark", "", item.uncovered())])
-        return out + self._done(reasoning_item(item.id, text, envelope, "completed"))
+        return out + self._done(item, jsonx.encode(reasoning_item(item.id, text, envelope, "completed")))
 
     def _close_call(self, item: _Item) -> bytes:
         arguments = b"".join(item.pieces) or b"{}"
@@ -297,7 +303,7 @@ class ResponsesEncoder:
         else:
             call = msgspec.structs.replace(item.call, arguments=arguments)
             out = self._about("response.function_call_arguments.done", b',"arguments":"' + arguments + b'"')
-        return out + self._done(call_item(item.id, call, "completed"))
+        return out + self._done(item, jsonx.encode(call_item(item.id, call, "completed")))
 
 
 def encode_reply(reply: Reply, answer: Answer) -> bytes:

@@ -16,16 +16,12 @@ def new_id(kind: str, answer_id: str, index: int) -> str:
     return item_id(PREFIXES[kind], answer_id, index)
 
 
-def message_item(
-    item: str, text: bytes, status: str, annotations: list[dict[str, Any]] | None = None
-) -> dict[str, Any]:
-    """A message with its one output_text part (D1, S149) and what it cites (D13)."""
-    part: dict[str, Any] = {
-        "type": "output_text",
-        "text": jsonx.quoted_raw(text),
-        "annotations": annotations or [],
-    }
-    return {"type": "message", "id": item, "status": status, "role": "assistant", "content": [part]}
+def message_item(item: str, text: bytes, status: bytes, annotations: bytes = b"[]") -> bytes:
+    """The JSON of a message with its one output_text part (D1, S149) and what it cites (D13)."""
+    return (
+        b'{"type":"message","id":"%b","status":"%b","role":"assistant","content":'
+        b'[{"type":"output_text","text":"%b","annotations":%b}]}'
+    ) % (item.encode(), status, text, annotations)
 
 
 def reasoning_item(item: str, text: bytes, envelope: str | None, status: str) -> dict[str, Any]:

@@ -43,27 +43,28 @@ def decode_request(body: bytes, formats: bool = False) -> Request:
             "previous_response_id must be absent or null: nothing is kept here. send the whole conversation in input",
             "previous_response_id",
         )
-    form = _format(fields, formats)
+    members = fields.members  # most are not there
+    form = _format(fields, formats) if "text" in members else None
     notices: list[Notice] = []
     served: list[Served] = []
-    tools = _read_tools(fields, notices, served)
+    tools = _read_tools(fields, notices, served) if "tools" in members else []
     turns = _turns(fields, tools, notices, served)
     return Request(
         origin="responses",
         model=model,
         turns=turns,
-        fields=fields.members,
+        fields=members,
         stream=fields.boolean("stream") or False,
         tools=tools,
         served=served,
         # notes are words; the tools stay, for what a provider has cached begins with them
-        tool_choice=ToolChoice("none") if tools and ASKED in fields.members else _tool_choice(fields),
-        max_output=fields.integer("max_output_tokens", 1),
+        tool_choice=ToolChoice("none") if tools and ASKED in members else _tool_choice(fields),
+        max_output=fields.integer("max_output_tokens", 1) if "max_output_tokens" in members else None,
         sampling=read_sampling(fields, SAMPLING),
-        thinking=_thinking(fields),
+        thinking=_thinking(fields) if "reasoning" in members else None,
         format=form,
-        cache_key=_cache_key(fields),
-        extra=tuple(name for name in fields.members if name not in _UNDERSTOOD),
+        cache_key=_cache_key(fields) if "prompt_cache_key" in members else None,
+        extra=tuple([name for name in members if name not in _UNDERSTOOD]),
         notices=notices,
     )
 

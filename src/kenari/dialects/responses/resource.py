@@ -6,21 +6,37 @@ from msgspec import Raw
 
 from kenari.core.errors import KenariError
 from kenari.core.events import Source, Stop
-from kenari.core.request import Format, Request, Tool
+from kenari.core.request import Format, Request, Tool, ToolChoice
 from kenari.core.usage import Usage
 from kenari.dialects.base import Answer
 from kenari.wire import jsonx
 
+_HEAD = b'{"id":"%b","object":"response","created_at":%d,"completed_at":'
+_MIDDLE = b',"model":%b,"output":'
+_FIXED = (
+    b'{"instructions":%b,"tools":%b,"tool_choice":%b,"parallel_tool_calls":true,"truncation":"disabled",'
+    b'"text":{"format":%b},"reasoning":{"effort":%b,"summary":null},"temperature":%b,"top_p":%b,'
+    b'"presence_penalty":0.0,"frequency_penalty":0.0,"top_logprobs":0,"max_output_tokens":%b,"max_tool_calls":null,'
+    b'"store":false,"background":false,"service_tier":"default","metadata":%b,"safety_identifier":null,'
+    b'"prompt_cache_key":%b,"previous_response_id":null}'
+)
+"""What of the object the request fixes; ignored members show their defaults."""
+_OBJECT = b'%b%b,"status":"%b"%b%b,"usage":%b,"error":%b,"incomplete_details":%b%b,%b'
+_USAGE = (
+    b'{"input_tokens":%d,"input_tokens_details":{"cached_tokens":%d},"output_tokens":%d,'
+    b'"output_tokens_details":{"reasoning_tokens":%d},"total_tokens":%d}'
+)
+
 
 class Resource:
-    """Writes the response object of one answer. What the request fixes is encoded once."""
+    """Writes the response object of one answer. What the request fixes is written once."""
 
     def __init__(self, answer: Answer) -> None:
-        self.id = "resp_" + answer.id
+        id = "resp_" + answer.id
         self._now = answer.now
-        self._head = jsonx.encode({"id": self.id, "object": "response", "created_at": answer.created})[:-1]
-        self._model = jsonx.encode(answer.model)
-        self._rest = jsonx.one_line(jsonx.encode(_fixed(answer.request)))[1:]  # schemas are as their author wrote them
+        self._head = _HEAD % (id.encode(), answer.created)
+        self._middle = _MIDDLE % jsonx.encode(answer.model)
+        self._rest = _fixed(answer.request)
 
     def write(
         self,
@@ -38,20 +54,17 @@ class Resource:
         if status == "incomplete" and stop is not None:
             reason = "content_filter" if stop.reason == "filter" else "max_output_tokens"
             details = jsonx.encode({"reason": reason})
-        return b"".join(
-            (
-                self._head,
-                b',"completed_at":' + done,
-                b',"status":"' + status.encode() + b'"',
-                b',"model":' + self._model,
-                b',"output":' + output,
-                b',"usage":' + (jsonx.encode(usage_object(usage)) if usage is not None else b"null"),
-                b',"error":' + (bytes(error) if error is not None else b"null"),
-                b',"incomplete_details":' + details,
-                b',"sources":' + jsonx.encode(sources) if sources is not None else b"",
-                b",",
-                self._rest,
-            )
+        return _OBJECT % (
+            self._head,
+            done,
+            status.encode(),
+            self._middle,
+            output,
+            usage_object(usage) if usage is not None else b"null",
+            bytes(error) if error is not None else b"null",
+            details,
+            b',"sources":' + jsonx.encode(sources) if sources is not None else b"",
+            self._rest,
         )
 
 
@@ -60,15 +73,10 @@ def status_of(stop: Stop) -> str:
     return "incomplete" if stop.reason in ("length", "filter") else "completed"
 
 
-def usage_object(usage: Usage) -> dict[str, Any]:
+def usage_object(usage: Usage) -> bytes:
     """Usage with cached tokens inside the input's, both details always there (S97, S151)."""
-    return {
-        "input_tokens": usage.prompt,
-        "input_tokens_details": {"cached_tokens": usage.cache_read or 0},
-        "output_tokens": usage.output or 0,
-        "output_tokens_details": {"reasoning_tokens": usage.reasoning or 0},
-        "total_tokens": usage.total,
-    }
+    prompt, output = usage.prompt, usage.output or 0
+    return _USAGE % (prompt, usage.cache_read or 0, output, usage.reasoning or 0, prompt + output)
 
 
 def error_object(error: KenariError) -> Raw:
@@ -76,34 +84,26 @@ def error_object(error: KenariError) -> Raw:
     return Raw(jsonx.encode({"code": error.code, "message": error.message}))
 
 
-def _fixed(request: Request) -> dict[str, Any]:
-    """What of the object the request fixes; ignored members show their defaults."""
-    fields = request.fields
-    thinking = request.thinking
-    effort = thinking.effort if thinking else None
-    return {
-        "instructions": _text(fields.get("instructions")),
-        "tools": [_tool(tool) for tool in request.tools if not tool.custom],
-        "tool_choice": _choice(request),
-        "parallel_tool_calls": True,
-        "truncation": "disabled",
-        "text": {"format": _form(request.format)},
-        "reasoning": {"effort": _shown(effort), "summary": None},
-        "temperature": request.sampling.get("temperature", Raw(b"1.0")),
-        "top_p": request.sampling.get("top_p", Raw(b"1.0")),
-        "presence_penalty": 0.0,
-        "frequency_penalty": 0.0,
-        "top_logprobs": 0,
-        "max_output_tokens": request.max_output,
-        "max_tool_calls": None,
-        "store": False,
-        "background": False,
-        "service_tier": "default",
-        "metadata": _object(fields.get("metadata")),
-        "safety_identifier": None,
-        "prompt_cache_key": request.cache_key,
-        "previous_response_id": None,
-    }
+def _fixed(request: Request) -> bytes:
+    """The members that the request fixes, and the end of the object."""
+    fields, sampling, thinking = request.fields, request.sampling, request.thinking
+    instructions, metadata = fields.get("instructions"), fields.get("metadata")
+    tools = [_tool(tool) for tool in request.tools if not tool.custom] if request.tools else None
+    rest = _FIXED % (
+        instructions if instructions is not None and jsonx.kind(instructions) == "string" else b"null",
+        jsonx.encode(tools) if tools else b"[]",
+        b'"auto"' if request.tool_choice is None else jsonx.encode(_choice(request.tool_choice)),
+        b'{"type":"text"}' if request.format is None else jsonx.encode(_form(request.format)),
+        b"null" if thinking is None else jsonx.encode(_shown(thinking.effort)),
+        sampling.get("temperature", b"1.0"),
+        sampling.get("top_p", b"1.0"),
+        b"null" if request.max_output is None else b"%d" % request.max_output,
+        metadata if metadata is not None and jsonx.kind(metadata) == "object" else b"{}",
+        b"null" if request.cache_key is None else jsonx.encode(request.cache_key),
+    )
+    return (jsonx.one_line(rest) if b"\n" in rest or b"\r" in rest else rest)[
+        1:
+    ]  # schemas are as their author wrote them
 
 
 def _shown(effort: str | None) -> str | None:
@@ -111,9 +111,7 @@ def _shown(effort: str | None) -> str | None:
     return {"minimal": "low", "max": "xhigh"}.get(effort or "", effort)
 
 
-def _form(wanted: Format | None) -> dict[str, Any]:
-    if wanted is None:
-        return {"type": "text"}
+def _form(wanted: Format) -> dict[str, Any]:
     if wanted.kind == "json_object":
         return {"type": "json_object"}
     return {
@@ -123,14 +121,6 @@ def _form(wanted: Format | None) -> dict[str, Any]:
         "schema": wanted.schema,
         "strict": wanted.strict,
     }
-
-
-def _text(raw: Raw | None) -> Raw | None:
-    return raw if raw is not None and jsonx.kind(raw) == "string" else None
-
-
-def _object(raw: Raw | None) -> Raw | dict[str, str]:
-    return raw if raw is not None and jsonx.kind(raw) == "object" else {}
 
 
 def _tool(tool: Tool) -> dict[str, Any]:
@@ -143,8 +133,5 @@ def _tool(tool: Tool) -> dict[str, Any]:
     }
 
 
-def _choice(request: Request) -> Any:
-    choice = request.tool_choice
-    if choice is None:
-        return "auto"
+def _choice(choice: ToolChoice) -> Any:
     return {"type": "function", "name": choice.name} if choice.mode == "named" else choice.mode
