@@ -71,6 +71,11 @@ def standing(health: Health, now: float) -> Standing:
     return Standing.OPEN if now < health.retry_at or probed else Standing.PROBE
 
 
+def is_well(health: Health) -> bool:
+    """Whether nothing speaks against calling it."""
+    return not (health.failures or health.retry_at or health.refused_until or health.excluded_until)
+
+
 def wait_of(health: Health, now: float) -> float:
     """Seconds until it is worth another try; 0 when it is now."""
     return max(0.0, health.excluded_until - now, (health.retry_at or 0.0) - now)

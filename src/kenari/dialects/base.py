@@ -64,7 +64,7 @@ class Named(msgspec.Struct, frozen=True, gc=False):
     model: bytes
 
 
-class Cut(NamedTuple):
+class Cut(msgspec.Struct, frozen=True, gc=False):
     """A request's body in three pieces: its conversation, and what stands around it, which is the same in many requests of a
     program. Put together they are the body."""
 

@@ -94,7 +94,7 @@ class Passing:
             return False
         if not (services.routing.is_well(pattern.mark) and self._dialect.is_texts(cut.conversation)):
             return False
-        passage = Passage(self, services, pattern, exchange, caller, services.clock())
+        passage = Passage(self._open, services, pattern, exchange, caller, services.clock())
         reservation = Reservation(id=exchange.id, caller=caller, model=pattern.model, price=pattern.price)
         passage.hold = services.books.admit(reservation)
         if passage.hold is None:
@@ -129,7 +129,9 @@ class Passing:
             return False
         if exchange.gone or not _NAMING.isdisjoint(exchange.headers) or not services.routing.is_well(pattern.mark):
             return False
-        passage = Passage(self, services, pattern, exchange, wanted.caller, entry.began, entry.hold, entry, wanted)
+        passage = Passage(
+            self._open, services, pattern, exchange, wanted.caller, entry.began, entry.hold, entry, wanted
+        )
         entry.detach()
         self._send(passage, cut.conversation)
         return True
@@ -150,10 +152,6 @@ class Passing:
             passage.call = pattern.way.send(body, passage, passage)
         except Exception as fault:  # noqa: BLE001 - ours: the client is told and the line is written
             passage.fail(fault)
-
-    def leave(self, passage: "Passage") -> None:
-        """It is not one of those that wait any more."""
-        self._open.discard(passage)
 
     def learn(self, request: Request, body: bytes, plan: Plan) -> None:
         """A request was taken up: how those pass that have another conversation and are like it otherwise, if they can."""
@@ -229,7 +227,7 @@ class Passage(msgspec.Struct, eq=False):
     time. `entry` and `wanted` are there where it was let in like others. `headers` and `body` are what came of an answer that
     may pass when it is whole."""
 
-    passing: Passing
+    waiting: "set[Passage]"
     services: Services
     pattern: Pattern
     exchange: Exchange
@@ -252,7 +250,7 @@ class Passage(msgspec.Struct, eq=False):
                 passed = candidate.dialect.pass_reply(body, named, candidate.provider.profile)
             if passed is not None:
                 self.call = None
-                self.passing.leave(self)
+                self.waiting.discard(self)
                 self._answer(passed)
                 return
         except Exception as fault:  # noqa: BLE001 - as above
@@ -300,7 +298,7 @@ class Passage(msgspec.Struct, eq=False):
         call, self.call = self.call, None
         if call is None:
             return None
-        self.passing.leave(self)
+        self.waiting.discard(self)
         entry = self.entry or self._entry()
         try:
             wanted = self.wanted
@@ -325,7 +323,7 @@ class Passage(msgspec.Struct, eq=False):
     def fail(self, fault: BaseException) -> None:
         """A fault of ours, or the books' refusal, ends it."""
         self.call = None
-        self.passing.leave(self)
+        self.waiting.discard(self)
         (self.entry or self._entry()).close(fault)
 
     def leave(self) -> None:

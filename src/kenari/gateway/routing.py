@@ -145,13 +145,13 @@ class Routing:
 
     def is_well(self, mark: str) -> bool:
         """Whether nothing speaks against calling the candidate of this mark: what comes of it is no news."""
-        health = self._health.get(mark, UNKNOWN)
-        return not (health.failures or health.retry_at or health.refused_until or health.excluded_until)
+        return rules.is_well(self._health.get(mark, UNKNOWN))
 
     def worked(self, candidate: Candidate, mark: str, first_content: float) -> None:
         """A candidate of this mark has answered: what `note` makes of that."""
-        if self.is_well(mark):
-            self._health[mark] = rules.succeeded(self._health.get(mark, UNKNOWN), self._clock(), first_content)
+        health = self._health.get(mark, UNKNOWN)
+        if rules.is_well(health):
+            self._health[mark] = rules.succeeded(health, self._clock(), first_content)
         else:
             self.note(Outcome(candidate=candidate, error=None, status=200, first_content=first_content))
 

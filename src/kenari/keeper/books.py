@@ -57,18 +57,16 @@ class LogBooks:
 
     def settle(self, hold: Hold | None, line: Line) -> None:
         """Write the request's line."""
-        self._end(hold, line)
+        self.settle_later(hold, line)
 
-    def settle_later(self, hold: Hold, finish: Callable[[], Line]) -> None:
-        """Write a line that is made when it is written."""
-        self._end(hold, finish)
-
-    def _end(self, hold: Hold | None, line: Line | Callable[[], Line]) -> None:
-        """A request has ended. Lines are put into words, and counted, many at a time: that costs half."""
+    def settle_later(self, hold: Hold | None, finish: Callable[[], Line] | Line) -> None:
+        """Write a line that is made when it is written. Lines are put into words, and counted, many at a time: that costs
+        half."""
         if hold is not None:
             self.in_flight -= 1
-            self._owned.pop(hold.id, None)
-        self._lines.append((self._now(), line))
+            if self._owned:
+                self._owned.pop(hold.id, None)
+        self._lines.append((self._now(), finish))
         if len(self._lines) >= FLUSH_LINES:
             self.flush()
         elif not self._scheduled:

@@ -12,18 +12,20 @@ _DIGITS = 9
 
 
 class KnownHead(NamedTuple):
-    """What stands before the digits of a head's length, and behind them, the blank line included."""
+    """What stands before the digits of a head's length, and behind them, the blank line included; where the digits begin,
+    and where what is behind them ends at the latest."""
 
     before: bytes
     after: bytes
+    start: int
+    last: int
 
     def body_of(self, data: bytes) -> bytes | None:
         """The body of a message that is all of `data` and begins with this head; None for any other."""
-        before, after = self
+        before, after, start, last = self
         if not data.startswith(before):
             return None
-        start = len(before)
-        end = data.find(after, start, start + _DIGITS + len(after))
+        end = data.find(after, start, last)
         if end < 0:
             return None
         digits = data[start:end]
@@ -47,4 +49,5 @@ def known_head(data: bytes, size: int) -> KnownHead | None:
         stop += 1
     if data[stop : stop + 2] != b"\r\n" or not 0 < stop - start <= _DIGITS:
         return None
-    return KnownHead(data[:start], data[stop : end + 4])
+    after = data[stop : end + 4]
+    return KnownHead(data[:start], after, start, start + _DIGITS + len(after))

@@ -136,10 +136,10 @@ def plain_answer(body: bytes) -> Said | None:
     if not answer.choices:
         return None
     choice = answer.choices[0]
-    content = memoryview(choice.message.content)
+    content = bytes(choice.message.content)
     if len(content) <= 2 or content[0] != _QUOTE:
         return None
-    text = content[1:-1].tobytes()
+    text = content[1:-1]
     if b"\\u" in text:  # perhaps half a pair
         return None
     return Said(text, choice.finish_reason, None if answer.usage is None else usage_of(answer.usage))

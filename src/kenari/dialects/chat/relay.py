@@ -7,6 +7,8 @@ from kenari.dialects.chat.decode import FINISH
 from kenari.dialects.chat.encode import whole
 from kenari.dialects.chat.plain import plain_answer
 
+_STOPS = {word: Stop(FINISH[word], word) for word in ("stop", "length")}
+
 
 def pass_reply(body: bytes, named: Named, profile: Profile) -> Passed | None:
     """What decoding, folding and encoding make of this answer; None where it takes these steps, or counts are missing."""
@@ -15,4 +17,4 @@ def pass_reply(body: bytes, named: Named, profile: Profile) -> Passed | None:
         return None
     end = b',"finish_reason":"' + said.word.encode() + b'"'
     client = whole(named, b'"' + said.text + b'"', end, said.usage)
-    return Passed(client, len(said.text), said.usage, Stop(FINISH[said.word], said.word))
+    return Passed(client, len(said.text), said.usage, _STOPS[said.word])
