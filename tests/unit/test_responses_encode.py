@@ -282,3 +282,19 @@ def test_errors_have_the_openai_envelope(code: str) -> None:
     """S164, S165: all four keys, param null when unknown."""
     body = json.loads(RESPONSES.encode_error(KenariError(code, "no"), ID))
     assert body == {"error": {"message": "no", "type": KINDS[code].type, "param": None, "code": code}}
+
+
+def test_a_long_run_is_numbered_on() -> None:
+    """S78: pieces that come together have the numbers that they have one by one, however many they are."""
+    pieces: list[Event] = [Text(0, b"%d" % number) for number in range(1500)]
+    opening: list[Event] = [Start(), Open(0, "text"), Text(0, b"a")]
+    together, apart, halves = (RESPONSES.encoder(answer()) for _ in range(3))
+    for encoder in (together, apart, halves):
+        encoder.encode(opening)
+    one_by_one = b"".join(apart.encode([piece]) for piece in pieces)
+    assert together.encode(pieces) == one_by_one
+    speaker = halves.speaker(Text, 0)
+    assert speaker is not None
+    texts = [piece.delta for piece in pieces if isinstance(piece, Text)]
+    assert speaker.many(texts[:900]) + speaker.many(texts[900:]) == one_by_one
+    assert one_by_one.endswith(b'"sequence_number":1502}\n\n')

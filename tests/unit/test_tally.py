@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from gateway_kit import DONE, ROLE, Rig, Script, chunk
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from money_kit import paid
 
@@ -185,3 +185,16 @@ def test_m4_counting_uses_the_vocabulary_where_the_provider_cannot_count() -> No
     body = {"model": "m", "messages": [{"role": "user", "content": "one two three four five six"}]}
     got = rig.post("/v1/messages/count_tokens", json.dumps(body).encode())
     assert got.json == {"input_tokens": 6 + 4}
+
+
+SPELLED = [b"word ", b"\\n", b"\\u00e9", b"\\\\", b"u00e9", b"\\ud83d\\ude00", "é".encode()]
+
+
+@given(texts=st.lists(st.sampled_from(SPELLED), max_size=9), most=st.integers(0, 9))
+@example([b"\\\\", b"u00e9"], 9)
+def test_pieces_at_once_are_counted_as_one_by_one(texts: list[bytes], most: int) -> None:
+    """U3, F8: their sum; none of them where that is more than is covered."""
+    together, apart = (Tally(Count(request()), most=most) for _ in range(2))
+    apart.add([Text(0, text) for text in texts])
+    assert together.add_texts(texts) is not apart.over
+    assert together.tokens == (0 if apart.over else apart.tokens)

@@ -3,6 +3,7 @@
 import asyncio
 import math
 import time
+from functools import partial
 
 import msgspec
 
@@ -415,9 +416,8 @@ class Run:
         services, exchange = self._services, self._exchange
         if not self._request.stream:
             return PlainSink(exchange, self._dialect, self._answer, self._head(JSON))
-        sink = StreamSink(
-            exchange, self._dialect.encoder(self._answer), self._head(STREAM), services.clock, services.silence
-        )
+        encoder = partial(self._dialect.encoder, self._answer)
+        sink = StreamSink(exchange, encoder, self._head(STREAM), services.clock, services.silence)
         services.ticker.add(sink)
         return sink
 

@@ -119,23 +119,37 @@ class Sink:
 
 
 class StreamSink(Sink):
-    """A client's stream. `keepalive` and `noop_after` are in seconds, `clock` is the loop's time."""
+    """A client's stream. `encoder` makes what writes it, which is done once a provider has been asked. `keepalive` and
+    `noop_after` are in seconds, `clock` is the loop's time."""
 
     def __init__(
         self,
         exchange: Exchange,
-        encoder: Encoder,
+        encoder: Callable[[], Encoder],
         head: bytes,
         clock: Callable[[], float],
         silence: tuple[float, float],
     ) -> None:
         super().__init__(exchange, head)
-        self._encoder = encoder
+        self._make = encoder
+        self._made: Encoder | None = None
         self._clock = clock
         self._keepalive, self._noop_after = silence
         self._last_bytes = self._last_event = clock()
         self._kept: list[bytes] | None = None
         self._quick: Quick | None = None  # the last one: it knows when it wrote
+
+    @property
+    def _encoder(self) -> Encoder:
+        made = self._made
+        if made is None:
+            made = self._made = self._make()
+        return made
+
+    def attach(self, source: Source | None) -> None:
+        super().attach(source)
+        if self._made is None:
+            self._made = self._make()
 
     def cork(self) -> bool:
         self._kept = []

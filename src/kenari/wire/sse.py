@@ -8,6 +8,8 @@ from kenari.core.errors import KenariError
 
 KEEPALIVE = b": keepalive\n\n"
 MAX_FRAME = 32 * 1024 * 1024
+_MARKED = (b"", b"\xef")
+"""What input with a byte order mark may begin with, as far as it is known."""
 _NEXT = b"\n\ndata: "
 """Where a frame of one data line ends and the next one begins."""
 _LINE_END = re.compile(rb"\r\n|\n|\r")
@@ -33,9 +35,11 @@ class Frames:
     def feed(self, data: bytes) -> list[Frame]:
         """The frames that are complete with these bytes."""
         if self._start:
-            data = self._skip_bom(data)
-            if self._start:
-                return []
+            if data[:1] in _MARKED or self._tail:
+                data = self._skip_bom(data)
+                if self._start:
+                    return []
+            self._start = False
         buffer = self._tail + data if self._tail else data
         if self._loose or b"\r" in data:
             buffer = self._to_lf(data)
