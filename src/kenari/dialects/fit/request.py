@@ -18,8 +18,8 @@ from kenari.dialects.fit.thinking import fit_thinking
 from kenari.dialects.fit.tools import fit_tools, rename_calls
 from kenari.wire import jsonx
 
-FEW = 2
-"""Members of a request that has a model and a conversation; what else it has may be lost on the way."""
+NEVER_LOST = frozenset(["model", "messages", "stream", "stream_options", "max_tokens", "max_completion_tokens"])
+"""Members that reach every target of a request's own format, in words of its own."""
 DEFAULT_OUTPUT = 65536
 """S123: the cap of a Responses request that names none."""
 
@@ -36,9 +36,10 @@ def fit(request: Request, target: Target, seal_key: Callable[[str], str] | None 
         fitted = msgspec.structs.replace(
             request, model=target.model, max_output=max_output, tool_choice=None, parallel=None
         )
-        if len(request.fields) > FEW:
+        if not NEVER_LOST.issuperset(request.fields):
             note_losses(request, fitted, target, notices)
-            fitted.notices = request.notices + notices
+            if notices:
+                fitted.notices = request.notices + notices
             _fit_sampling(fitted, target)
         return fitted
     tools, choice, names = fit_tools(request, target, notices)
