@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,10 @@ LARGE_PAGE = 2 * 1024 * 1024
 COLLAPSE = 25
 """MADV_COLLAPSE of Linux 6.1: put what is in memory here into large pages, now, whatever the system does by itself."""
 MAPS = Path("/proc/self/smaps")
+_HEAP = re.compile(
+    r"^([0-9a-f]+)-([0-9a-f]+) rw-p 0+ 00:00 0 *(?:\[heap\])?\n(?:(?![0-9a-f]+-|Rss:).*\n)*Rss: +(\d+) kB$", re.M
+)
+"""A region of memory that is no file, and how much of it is in use."""
 
 
 def settle_memory() -> None:
@@ -42,14 +47,8 @@ def use_large_pages() -> int:
 def heap_regions(smaps: str) -> Iterator[tuple[int, int]]:
     """Addresses of whole large pages of the process's own memory that is mostly in use, from Linux's account of it: the
     heap, and not the stacks of threads, which are large and empty."""
-    start = end = 0
-    for line in smaps.splitlines():
-        words = line.split()
-        if "-" in words[0] and len(words) >= 5:
-            start, end = (int(word, 16) for word in words[0].split("-"))
-            if words[1] != "rw-p" or words[5:] not in ([], ["[heap]"]):
-                end = start
-        elif words[0] == "Rss:" and int(words[1]) * 1024 * 2 >= end - start:
-            first, last = -(-start // LARGE_PAGE) * LARGE_PAGE, end // LARGE_PAGE * LARGE_PAGE
-            if first < last:
-                yield first, last
+    for begins, ends, kilobytes in _HEAP.findall(smaps):
+        start, end = int(begins, 16), int(ends, 16)
+        first, last = -(-start // LARGE_PAGE) * LARGE_PAGE, end // LARGE_PAGE * LARGE_PAGE
+        if first < last and int(kilobytes) * 1024 * 2 >= end - start:
+            yield first, last

@@ -27,6 +27,7 @@ FLOORS = {
     "keeper": 5,
     "demo": 5,
     "config": 5,
+    "memory": 6,
     "admin_port": 6,
     "keep": 7,
     "node": 8,

@@ -37,7 +37,7 @@ async def busy(outbox: Outbox) -> None:
 
 def test_writes_of_a_turn_that_is_shared_come_at_its_end_in_their_order() -> None:
     async def main() -> None:
-        outbox, log = Outbox(asyncio.get_running_loop()), list[tuple[str, bytes]]()
+        outbox, log = Outbox(asyncio.get_running_loop().call_soon), list[tuple[str, bytes]]()
         await busy(outbox)
         one, two = Wire("one", log), Wire("two", log)
         outbox.put(one, b"a")
@@ -52,7 +52,7 @@ def test_writes_of_a_turn_that_is_shared_come_at_its_end_in_their_order() -> Non
 
 def test_who_is_alone_does_not_wait_and_looks_again_from_time_to_time() -> None:
     async def main() -> None:
-        outbox, log = Outbox(asyncio.get_running_loop()), list[tuple[str, bytes]]()
+        outbox, log = Outbox(asyncio.get_running_loop().call_soon), list[tuple[str, bytes]]()
         wire = Wire("one", log)
         outbox.put(wire, b"a")  # at first too
         assert len(log) == 1
@@ -71,7 +71,7 @@ def test_who_is_alone_does_not_wait_and_looks_again_from_time_to_time() -> None:
 
 def test_nobody_waits_for_very_many_others() -> None:
     async def main() -> None:
-        outbox, log = Outbox(asyncio.get_running_loop()), list[tuple[str, bytes]]()
+        outbox, log = Outbox(asyncio.get_running_loop().call_soon), list[tuple[str, bytes]]()
         await busy(outbox)
         for number in range(MOST + 3):
             outbox.put(Wire(str(number), log), b"x")
@@ -84,7 +84,7 @@ def test_nobody_waits_for_very_many_others() -> None:
 
 def test_what_is_for_a_connection_that_was_broken_off_is_dropped() -> None:
     async def main() -> None:
-        outbox, log = Outbox(asyncio.get_running_loop()), list[tuple[str, bytes]]()
+        outbox, log = Outbox(asyncio.get_running_loop().call_soon), list[tuple[str, bytes]]()
         await busy(outbox)
         gone, there = Wire("gone", log), Wire("there", log)
         outbox.put(gone, b"a")
@@ -102,7 +102,7 @@ def test_what_is_for_a_connection_that_was_broken_off_is_dropped() -> None:
 @settings(max_examples=50, deadline=None)
 def test_each_connection_gets_its_bytes_in_order_whatever_the_turns(turns: list[list[str]]) -> None:
     async def main() -> None:
-        outbox, log = Outbox(asyncio.get_running_loop()), list[tuple[str, bytes]]()
+        outbox, log = Outbox(asyncio.get_running_loop().call_soon), list[tuple[str, bytes]]()
         wires = {name: Wire(name, log) for name in "abc"}
         sent: list[tuple[str, bytes]] = []
         for turn in turns:
@@ -130,7 +130,7 @@ def test_what_waits_is_written_before_a_connection_is_closed(ending: bytes) -> N
 
     async def main() -> None:
         async with edge_for(Desk()) as (edge, port):
-            edge.outbox = Waiting(edge.loop)
+            edge.outbox = Waiting(edge.loop.call_soon)
             pairs = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
             for _ in range(1 if ending else 3):
                 for _, writer in pairs:

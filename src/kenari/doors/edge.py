@@ -40,7 +40,7 @@ class Edge:
         self.limits = limits
         self.streamed = streamed
         self.loop = asyncio.get_running_loop()
-        self.outbox = Outbox(self.loop)
+        self.outbox = Outbox(self.loop.call_soon)
         self.connections: set[Living] = set()
         self.draining = False
         self._servers: list[asyncio.AbstractServer] = []

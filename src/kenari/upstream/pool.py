@@ -29,7 +29,7 @@ class Pool(Generic[C]):
 
     def __init__(self, loop: asyncio.AbstractEventLoop, idle_seconds: float, max_idle: int) -> None:
         self._loop, self._idle_seconds, self._max_idle = loop, idle_seconds, max_idle
-        self.outbox = Outbox(loop)
+        self.outbox = Outbox(loop.call_soon)
         """Where the connections write."""
         self._open: set[C] = set()
         self._idle: dict[Origin, list[C]] = {}

@@ -6,7 +6,7 @@ somebody; written together, the first one wakes the reader and the others find i
 through without the kernel's in between, too.
 """
 
-import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 MOST = 64
@@ -31,12 +31,12 @@ class Transport(Protocol):
 
 class Outbox:
     """The writes of this turn, for all connections of one kind. What is to be sent before a connection is closed, or written to
-    by somebody else, has to be flushed first."""
+    by somebody else, has to be flushed first. `soon` calls when the turn ends (`loop.call_soon`)."""
 
-    __slots__ = ("_alone", "_loop", "_waiting")
+    __slots__ = ("_alone", "_soon", "_waiting")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+    def __init__(self, soon: Callable[[Callable[[], None]], object]) -> None:
+        self._soon = soon
         self._waiting: list[tuple[Transport, bytes]] = []
         self._alone = ALONE  # turns with one write, and then writes that did not wait
 
@@ -52,7 +52,7 @@ class Outbox:
             transport.write(data)
         else:
             waiting.append((transport, data))
-            self._loop.call_soon(self._turn)
+            self._soon(self._turn)
 
     def flush(self) -> None:
         """Write what waits, in the order in which it came; what is for a connection that was broken off is dropped."""
