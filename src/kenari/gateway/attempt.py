@@ -71,15 +71,15 @@ class Attempt:
         self._request, self._sink = request, sink
         self._decoder: Decoder | None = None  # of a stream
         self._frames: Frames | None = None
+        self._ready: tuple[Frames, Decoder] | None = None
         self._steady: Steady | None = None  # what the next frame most likely looks like, and who takes its text then
         self._say: Say | None = None
         self._quick: Quick | None = None  # the same without us, once two such frames have followed each other
         self._call: Call | None = None
         self._mode = ""
-        self._status = 0
+        self._status = self._size = 0
         self._headers: dict[bytes, bytes] = {}
         self._body: list[bytes] = []
-        self._size = 0
         self._unsure = False  # no stream by its type; its first letter may say otherwise
         self._over = False  # the transport has said its last word
         self._clock = clock
@@ -89,10 +89,9 @@ class Attempt:
         self.names: tuple[str, str] = ("", "")
         self._count: Count | None = None
         self.tally: Tally | None = None
-        self._spent = False
+        self._spent = self.cut = False
         self.until = math.inf
         """The loop's time by which the first content has to be there, whatever the provider's own time-outs."""
-        self.cut = False
         self._forget: Callable[[Attempt], None] = _nobody
 
     def start(self, upstream: Upstream, outgoing: Outgoing) -> None:
@@ -105,6 +104,8 @@ class Attempt:
         self._call = call
         self._last = self._since = began
         self._sink.attach(self)
+        if self._request.stream:  # what reads it is made while the provider thinks
+            self._ready = Frames(), self._dialect.decoder(self._provider.profile, self._answer_id)
 
     @property
     def count(self) -> Count:
@@ -197,8 +198,11 @@ class Attempt:
     def _listen(self) -> None:
         """The answer is a stream."""
         self._mode = "stream"
-        self._frames = Frames()
-        self._decoder = self._dialect.decoder(self._provider.profile, self._answer_id)
+        ready, self._ready = self._ready, None
+        self._frames, self._decoder = ready or (
+            Frames(),
+            self._dialect.decoder(self._provider.profile, self._answer_id),
+        )
 
     def _body_is_stream(self, data: bytes) -> bool:
         """Whether a body under no or a wrong type is a stream all the same, by the first letter of its first line."""
