@@ -113,10 +113,11 @@ def served(
     kind: str = "free",
     first: dict[str, Any] | None = None,
 ) -> tuple[tuple[Any, ...], int]:
-    """What the client and the books hear of the second request to a model, and how many passed. The `first` one is a
-    minimal one, or asks for more."""
+    """What the client and the books hear of the last request to a model, and how many passed. The one before is a
+    minimal one, or the `first` ones are two that ask for more."""
     streams = b'"stream": true' in body
-    rig = rig or kit.Rig([kit.GOOD if streams else ANSWER, script])
+    came = [kit.GOOD if streams else ANSWER] * (2 if first else 1)
+    rig = rig or kit.Rig([*came, script])
     rig.services |= {"pricing": Pricing(price_of, charge)}
     if kind != "free":
         rig.books.at_once, rig.books.grants_least = False, kind == "poor"
@@ -127,17 +128,18 @@ def served(
         door = rig.build()
         know: Any = door._gateway._passing  # pyright: ignore[reportPrivateUsage]
         before_it = BODY | ({"stream": True} if streams else {}) | (first or {})
-        await asked(door, json.dumps(before_it).encode(), None)
+        for _ in came:
+            await asked(door, json.dumps(before_it).encode(), None)
         if not passes:
             know._patterns.clear()
-        ways = [pattern.way for pattern in know._patterns.values()]
+        ways = [pattern.way for pattern in know._patterns.values() if pattern is not None]
         before = sum(way.sent for way in ways)
         got = await asked(door, body, headers, act)
         await asyncio.sleep(0.005)
-        line = rig.books.lines[1]
+        line = rig.books.lines[-1]
         assert rig.books.open == 0
         assert not know._open
-        assert len(rig.books.lines) == 2
+        assert len(rig.books.lines) == len(came) + 1
         services: Any = door._gateway._services  # pyright: ignore[reportPrivateUsage]
         assert services.limits.in_flight == 0
         assert not [one for one in services.ticker._items if isinstance(one, Tab)]
@@ -414,3 +416,35 @@ def test_a_fault_of_ours_is_told_and_booked(monkeypatch: pytest.MonkeyPatch) -> 
         assert (rig.books.lines[1].status, rig.books.lines[1].code) == (500, "internal_error")
     monkeypatch.setattr(kit.FakeWay, "send", fails)
     assert served(ANSWER, True, json.dumps(BODY).encode())[0][0] == 500
+
+
+def test_requests_that_are_others_each_time_are_not_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers that came once may never come again; what does not pass is not tried anew; and nothing grows without bound."""
+    monkeypatch.setattr(passing, "MAX_PATTERNS", 4)
+    rig = kit.Rig([ANSWER] * 40)
+    tried: list[bytes] = []
+    make = passing.Passing._pattern  # pyright: ignore[reportPrivateUsage]
+
+    def noted(self: passing.Passing, cut: Any, plan: Any) -> passing.Pattern | None:
+        tried.append(cut.after)
+        return make(self, cut, plan)
+
+    monkeypatch.setattr(passing.Passing, "_pattern", noted)
+
+    async def run() -> None:
+        door = rig.build()
+        know: Any = door._gateway._passing  # pyright: ignore[reportPrivateUsage]
+        for seed in range(10):
+            await asked(door, json.dumps(BODY | {"seed": seed}).encode(), None)
+        assert (tried, know._patterns) == ([], {})
+        assert len(know._once) <= 4
+        for _ in range(5):
+            await asked(door, json.dumps(BODY | {"metadata": {"a": "b"}}).encode(), None)
+        assert len(tried) == 1  # it does not pass, and that is known
+        for seed in range(8):
+            for _ in range(2):
+                await asked(door, json.dumps(BODY | {"seed": seed}).encode(), None)
+            assert len(know._patterns) <= 4
+        assert len(tried) == 9
+
+    virtual_time.run(run())

@@ -74,7 +74,8 @@ class Passing:
     def __init__(self, services: Services, dialect: Dialect) -> None:
         self._services, self._dialect = services, dialect
         self._catalog = services.catalog
-        self._patterns: dict[tuple[bytes, bytes], Pattern] = {}
+        self._patterns: dict[tuple[bytes, bytes], Pattern | None] = {}  # None: those do not pass
+        self._once: set[int] = set()  # what came once, by its hash
         self._open: set[Passage] = set()
         self._ticks = False
 
@@ -157,17 +158,32 @@ class Passing:
         """A request was taken up: how those pass that have another conversation and are like it otherwise, if they can."""
         services = self._services
         if services.catalog is not self._catalog:
-            self._catalog, self._patterns = services.catalog, {}
+            self._catalog, self._patterns, self._once = services.catalog, {}, set()
         alone = len(plan.candidates) == 1
         if not (request.plain and alone and request.origin == self._dialect.name and not services.dialects):
             return
         cut = self._dialect.cut(body)
-        if cut is None or len(cut.before) + len(cut.after) > MAX_AROUND or len(self._patterns) >= MAX_PATTERNS:
+        if cut is None or len(cut.before) + len(cut.after) > MAX_AROUND:
             return
-        if (cut.before, cut.after) not in self._patterns:
-            pattern = self._pattern(cut, plan)
-            if pattern is not None:
-                self._patterns[cut.before, cut.after] = pattern
+        around = (cut.before, cut.after)
+        if around in self._patterns or not self._comes_again(request, around):
+            return
+        if len(self._patterns) >= MAX_PATTERNS:
+            self._patterns = {}
+        self._patterns[around] = self._pattern(cut, plan)
+
+    def _comes_again(self, request: Request, around: tuple[bytes, bytes]) -> bool:
+        """Whether there will be more requests like this one, as far as one can know: of those with numbers and words of their
+        own, which may be others each time, those that came before."""
+        if not (request.sampling or request.stop or request.extra or request.user or request.max_output is not None):
+            return True
+        mark = hash(around)
+        if mark in self._once:
+            return True
+        if len(self._once) >= MAX_PATTERNS:
+            self._once.clear()
+        self._once.add(mark)
+        return False
 
     def _pattern(self, cut: Cut, plan: Plan) -> Pattern | None:
         """What is made of such a request with a conversation of ours: where that is found in the provider's request as it
