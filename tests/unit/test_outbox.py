@@ -15,7 +15,7 @@ from kenari.core.ports import Exchange
 from kenari.doors.edge import Edge
 from kenari.doors.limits import EdgeLimits
 from kenari.doors.listeners import listen
-from kenari.wire.outbox import ALONE, MOST, TRUSTED, Outbox, Transport
+from kenari.wire.outbox import ALONE, MOST, MOST_BYTES, TRUSTED, Outbox, Transport
 
 
 class Wire:
@@ -86,6 +86,26 @@ def test_nobody_waits_for_very_many_others() -> None:
         assert [name for name, _ in log] == [str(number) for number in range(MOST)]
         await asyncio.sleep(0)
         assert len(log) == MOST + 3
+
+    run(main())
+
+
+def test_few_bytes_wait() -> None:
+    """Back-pressure: a transport tells that its reader is slow when it has the bytes, and a flood is read in one turn."""
+
+    async def main() -> None:
+        outbox, log = Outbox(asyncio.get_running_loop().call_soon), list[tuple[str, bytes]]()
+        await busy(outbox)
+        slow = Wire("slow", log)
+        piece = b"x" * (MOST_BYTES // 4)
+        for number in range(1, 13):
+            outbox.put(slow, piece)
+            assert number - len(log) < 4
+        outbox.put(slow, b"y")
+        outbox.put(slow, MOST_BYTES * b"z")
+        assert [data[:1] for _, data in log] == [b"x"] * 12 + [b"y", b"z"]
+        outbox.put(slow, MOST_BYTES * b"z")
+        assert len(log) == 15
 
     run(main())
 
