@@ -1,13 +1,21 @@
 """Writes of one turn of the loop follow each other (wire/outbox.py)."""
 
 import asyncio
+import contextlib
+import ssl
+from pathlib import Path
 
 import pytest
-from edge_kit import Desk, edge_for, run
+from edge_kit import Client, Desk, client_of, edge_for, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_edge_connections import secured
 
-from kenari.wire.outbox import ALONE, MOST, TRUSTED, Outbox, Transport
+from kenari.core.ports import Exchange
+from kenari.doors.edge import Edge
+from kenari.doors.limits import EdgeLimits
+from kenari.doors.listeners import listen
+from kenari.wire.outbox import ALONE, MOST, MOST_BYTES, TRUSTED, Outbox, Transport
 
 
 class Wire:
@@ -82,6 +90,26 @@ def test_nobody_waits_for_very_many_others() -> None:
     run(main())
 
 
+def test_few_bytes_wait() -> None:
+    """Back-pressure: a transport tells that its reader is slow when it has the bytes, and a flood is read in one turn."""
+
+    async def main() -> None:
+        outbox, log = Outbox(asyncio.get_running_loop().call_soon), list[tuple[str, bytes]]()
+        await busy(outbox)
+        slow = Wire("slow", log)
+        piece = b"x" * (MOST_BYTES // 4)
+        for number in range(1, 13):
+            outbox.put(slow, piece)
+            assert number - len(log) < 4
+        outbox.put(slow, b"y")
+        outbox.put(slow, MOST_BYTES * b"z")
+        assert [data[:1] for _, data in log] == [b"x"] * 12 + [b"y", b"z"]
+        outbox.put(slow, MOST_BYTES * b"z")
+        assert len(log) == 15
+
+    run(main())
+
+
 def test_what_is_for_a_connection_that_was_broken_off_is_dropped() -> None:
     async def main() -> None:
         outbox, log = Outbox(asyncio.get_running_loop().call_soon), list[tuple[str, bytes]]()
@@ -143,5 +171,51 @@ def test_what_waits_is_written_before_a_connection_is_closed(ending: bytes) -> N
                 if ending:
                     assert await asyncio.wait_for(reader.read(), 5) == b""
                 writer.close()
+
+    run(main())
+
+
+async def said_at_once(client: Client, trust: ssl.SSLContext, words: bytes) -> bytes:
+    """What comes back for words that come with the goodbye of TLS, in one piece."""
+    came, goes = ssl.MemoryBIO(), ssl.MemoryBIO()
+    secret = trust.wrap_bio(came, goes, server_hostname="localhost")
+    while True:
+        try:
+            secret.do_handshake()
+            break
+        except ssl.SSLWantReadError:
+            client.send(goes.read())
+            came.write(await asyncio.wait_for(client.reader.read(65536), 5))
+    secret.write(words)
+    with pytest.raises(ssl.SSLWantReadError):
+        secret.unwrap()
+    client.send(goes.read())
+    came.write(await client.ended())
+    got = b""
+    with contextlib.suppress(ssl.SSLZeroReturnError):
+        while data := secret.read(65536):
+            got += data
+    return got
+
+
+def test_what_waits_is_written_before_a_client_that_says_goodbye_is_gone(tmp_path: Path) -> None:
+    """Its request, which is answered at once, and its goodbye come in one reading."""
+
+    def begin(exchange: Exchange) -> None:
+        exchange.answer(400, b"", b"no")
+
+    async def main() -> None:
+        context, trust = secured(tmp_path)
+        desk = Desk()
+        edge = Edge(desk.serve, desk.refuse, EdgeLimits())
+        edge.begin, edge.outbox = begin, Waiting(edge.loop.call_soon)
+        address = await listen(edge, "127.0.0.1:0", context)
+        try:
+            async with client_of(int(address.rpartition(":")[2])) as client:
+                got = await said_at_once(client, trust, b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        finally:
+            edge.close()
+        assert await edge.wait_closed(5)
+        assert got.endswith(b"no")
 
     run(main())

@@ -185,7 +185,12 @@ def test_which_conversations_are_texts() -> None:
 
 WORDS: st.SearchStrategy[Any] = st.fixed_dictionaries(
     {"content": TEXTS},
-    optional={"role": st.just("assistant"), "refusal": ODD, "reasoning": ODD, "tool_calls": st.none() | st.just([])},
+    optional={
+        "role": st.just("assistant"),
+        "refusal": ODD,
+        "reasoning": ODD | st.just("null"),
+        "tool_calls": st.none() | st.just([]),
+    },
 )
 COUNTS = st.none() | st.integers(-1, 9)
 USAGES: st.SearchStrategy[Any] = st.fixed_dictionaries(
@@ -230,6 +235,7 @@ def slow_reply(body: bytes) -> list[Event]:
 
 @given(reply=ANSWERS, ascii_only=st.booleans())
 @settings(max_examples=400, deadline=None)
+@example({"choices": [{"message": {"content": "x", "reasoning": "null"}, "finish_reason": "stop"}]}, True)
 def test_a_plain_answer_is_read_as_any_other(reply: dict[str, Any], ascii_only: bool) -> None:
     body = dumped(reply, ascii_only)
     if plain_answer(body) is not None:

@@ -118,7 +118,8 @@ class Connection(asyncio.Protocol):
         return True
 
     def eof_received(self) -> bool:
-        """The client has closed its side: it is gone (F6)."""
+        """The client has closed its side: it is gone (F6). What it was answered before is still written."""
+        self._edge.outbox.flush()
         self._leave()
         self._lingers = self._lingers or self._edge.loop.time() + LINGER_SECONDS
         return False

@@ -11,6 +11,9 @@ from typing import Protocol
 
 MOST = 64
 """Writes that wait at most: who came first does not wait for everyone."""
+MOST_BYTES = 256 * 1024
+"""Bytes that wait at most: only a transport that has them can say that its reader is slow, and what floods is read many
+times in a turn."""
 ALONE = 4
 """Turns with one write each, after which a write waits no longer, for nobody shares the turn."""
 TRUSTED = 16
@@ -33,11 +36,12 @@ class Outbox:
     """The writes of this turn, for all connections of one kind. What is to be sent before a connection is closed, or written to
     by somebody else, has to be flushed first. `soon` calls when the turn ends (`loop.call_soon`)."""
 
-    __slots__ = ("_alone", "_soon", "_waiting")
+    __slots__ = ("_alone", "_bytes", "_soon", "_waiting")
 
     def __init__(self, soon: Callable[[Callable[[], None]], object]) -> None:
         self._soon = soon
         self._waiting: list[tuple[Transport, bytes]] = []
+        self._bytes = 0  # that wait
         self._alone = ALONE  # turns with one write, and then writes that did not wait
 
     def put(self, transport: Transport, data: bytes) -> None:
@@ -45,13 +49,17 @@ class Outbox:
         waiting = self._waiting
         if waiting:
             waiting.append((transport, data))
-            if len(waiting) >= MOST:
+            self._bytes += len(data)
+            if len(waiting) >= MOST or self._bytes >= MOST_BYTES:
                 self.flush()
         elif ALONE <= self._alone < ALONE + TRUSTED:
             self._alone += 1
             transport.write(data)
+        elif len(data) >= MOST_BYTES:
+            transport.write(data)
         else:
             waiting.append((transport, data))
+            self._bytes = len(data)
             self._soon(self._turn)
 
     def flush(self) -> None:

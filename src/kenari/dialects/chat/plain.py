@@ -14,7 +14,6 @@ from kenari.core.request import Request, TextPart, Turn
 from kenari.core.usage import Usage
 from kenari.dialects.base import Cut
 from kenari.dialects.chat.wire import UsageWire, usage_of
-from kenari.dialects.frames import lenient
 from kenari.wire import jsonx
 
 _QUOTE = 0x22
@@ -77,7 +76,7 @@ _NAME = b'"messages":'
 _TEXTS = jsonx.decoder(list[_Text])
 _BODY = jsonx.decoder(_Body)
 _MESSAGES = jsonx.decoder(list[_Message])
-_ANSWER = lenient(_Answer)
+_ANSWER = jsonx.decoder(_Answer)  # not the lenient one: it takes the text "null" for nothing
 
 
 def plain_request(body: bytes, fields: dict[str, Raw]) -> Request | None:
