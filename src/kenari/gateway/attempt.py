@@ -71,7 +71,7 @@ class Attempt:
         self._request, self._sink = request, sink
         self._decoder: Decoder | None = None  # of a stream
         self._frames: Frames | None = None
-        self._ready: tuple[Frames, Decoder] | None = None
+        self._ready: Decoder | None = None  # made before there was a stream
         self._steady: Steady | None = None  # what the next frame most likely looks like, and who takes its text then
         self._say: Say | None = None
         self._quick: Quick | None = None  # the same without us, once two such frames have followed each other
@@ -105,7 +105,7 @@ class Attempt:
         self._last = self._since = began
         self._sink.attach(self)
         if self._request.stream:  # what reads it is made while the provider thinks
-            self._ready = Frames(), self._dialect.decoder(self._provider.profile, self._answer_id)
+            self._ready = self._dialect.decoder(self._provider.profile, self._answer_id)
 
     @property
     def count(self) -> Count:
@@ -198,11 +198,8 @@ class Attempt:
     def _listen(self) -> None:
         """The answer is a stream."""
         self._mode = "stream"
-        ready, self._ready = self._ready, None
-        self._frames, self._decoder = ready or (
-            Frames(),
-            self._dialect.decoder(self._provider.profile, self._answer_id),
-        )
+        self._frames = Frames()
+        self._decoder = self._ready or self._dialect.decoder(self._provider.profile, self._answer_id)
 
     def _body_is_stream(self, data: bytes) -> bool:
         """Whether a body under no or a wrong type is a stream all the same, by the first letter of its first line."""
