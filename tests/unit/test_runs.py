@@ -120,6 +120,41 @@ def test_how_texts_are_spelled_changes_nothing(
     assert heard == [read] * 3
 
 
+NAMED_BEFORE = b'event: delta\ndata: {"delta":{"text":"'
+ODD_ENDS: list[bytes] = [
+    b'data: {"delta":{"text":"lost"}}\n\n',  # the same end without the name
+    b'event: delta\nid: 1\ndata: {"delta":{"text":"lost"}}\n\n',
+    b': comment\nevent: delta\ndata: {"delta":{"text":"lost"}}\n\n',
+    b'data: x\ndata: {"delta":{"text":"lost"}}\n\n',
+    b"\n\n",
+    b'"}}\n\n',
+    b"",
+]
+
+
+@given(
+    texts=st.lists(SPELLED, max_size=6),
+    odd=st.lists(st.tuples(st.integers(0, 6), st.sampled_from(ODD_ENDS)), max_size=2),
+    named=st.booleans(),
+)
+@settings(max_examples=500, deadline=None)
+@example([b"a", b"b"], [(2, ODD_ENDS[0])], True)
+@example([b"a", b"b"], [(2, ODD_ENDS[1])], True)
+@example([b"a", b"b"], [(1, ODD_ENDS[2])], True)
+@example([b"a", b"b"], [(2, ODD_ENDS[3])], False)
+def test_a_run_is_what_it_is_put_together_from(texts: list[bytes], odd: list[tuple[int, bytes]], named: bool) -> None:
+    """L1: whatever other frames stand among them or behind them, what counts as read is these texts and nothing else."""
+    before, after = (NAMED_BEFORE if named else b'data: {"delta":{"text":"'), b'"}}\n\n'
+    frames = [before + text + after for text in texts]
+    for at, other in odd:
+        frames.insert(at, other)
+    data = b"".join(frames)
+    found, end = run_of(Steady(before, after, Text, 0), data)
+    assert b"".join(before + text + after for text in found) == data[:end]
+    assert all(map(is_text, found))
+    assert bool(found) is bool(end)
+
+
 @given(texts=st.lists(SPELLED, max_size=6))
 @settings(max_examples=500, deadline=None)
 @example([*WHOLE])

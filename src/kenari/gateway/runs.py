@@ -21,7 +21,7 @@ def text_of(steady: Steady, data: bytes) -> Escaped:
 
 def run_of(steady: Steady, data: bytes) -> tuple[list[Escaped], int]:
     """The texts of the frames that `data` begins with, if they are such frames up to the last one of this form; and how
-    many bytes they are.
+    many bytes they are: what comes behind them has to be read.
 
     They are cut at these places and put together again: if that gives the same bytes, they were all of that form, for
     none of the texts holds a bare quote or the end of a line. (Lines are split, not frames: one byte is found faster.)
@@ -41,7 +41,8 @@ def run_of(steady: Steady, data: bytes) -> tuple[list[Escaped], int]:
     again = texts.copy()  # put together in one step, for the bytes are many
     again[0] = before + again[0]
     again[-1] += after
-    return (texts, end) if data.startswith((after + before).join(again)) else ([], 0)
+    run = (after + before).join(again)  # shorter than `end` where the last frame has other lines and the same end
+    return (texts, len(run)) if data.startswith(run) else ([], 0)
 
 
 def opening_of(data: bytes) -> int:

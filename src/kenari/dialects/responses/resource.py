@@ -101,9 +101,9 @@ def _fixed(request: Request) -> bytes:
         metadata if metadata is not None and jsonx.kind(metadata) == "object" else b"{}",
         b"null" if request.cache_key is None else jsonx.encode(request.cache_key),
     )
-    return (jsonx.one_line(rest) if b"\n" in rest or b"\r" in rest else rest)[
-        1:
-    ]  # schemas are as their author wrote them
+    if b"\n" in rest or b"\r" in rest:  # schemas are as their author wrote them
+        rest = jsonx.one_line(rest)
+    return rest[1:]
 
 
 def _shown(effort: str | None) -> str | None:
