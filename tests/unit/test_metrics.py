@@ -2,6 +2,7 @@
 
 import io
 import tracemalloc
+from collections.abc import Callable
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -9,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kenari.core.ports import Leg, Line, Reservation
 from kenari.core.usage import Usage
 from kenari.keeper import metrics as rules
-from kenari.keeper.books import LogBooks
+from kenari.keeper.books import FLUSH_LINES, LogBooks
 from kenari.keeper.metrics import Metrics
 from kenari.keys.bootstrap import OPERATOR
 
@@ -172,6 +173,20 @@ def test_a_line_that_is_made_later_is_made_once_and_before_it_is_counted() -> No
     assert made == [1]
     assert out.getvalue().count("\n") == 2
     assert samples(metrics)["kenari_requests_total{format=chat,model=m,reason=done,status=200}"] == 1
+
+
+def test_many_lines_leave_one_timer() -> None:
+    """Full batches are written at once; what is left waits for the timer that was set first."""
+    timers: list[Callable[[], None]] = []
+    out = io.StringIO()
+    books = LogBooks("json", lambda: 0.0, lambda delay, call: timers.append(call), out)
+    for _ in range(3 * FLUSH_LINES + 1):
+        books.settle(None, line())
+    assert (len(timers), out.getvalue().count("\n")) == (1, 3 * FLUSH_LINES)
+    timers.pop()()
+    assert out.getvalue().count("\n") == 3 * FLUSH_LINES + 1
+    books.settle(None, line())
+    assert len(timers) == 1
 
 
 def test_counting_keeps_nothing_of_a_request() -> None:
