@@ -1,5 +1,6 @@
 """What a process does once about its memory when it has started and its long life begins."""
 
+import contextlib
 import ctypes
 import gc
 import re
@@ -34,13 +35,11 @@ def settle_memory() -> None:
 def use_large_pages() -> int:
     """Put the heap into large pages; how many bytes are. Where the kernel cannot, nothing changes."""
     done = 0
-    try:
+    with contextlib.suppress(OSError, AttributeError, ValueError):  # no /proc, another C library
         advise = ctypes.CDLL(None).madvise
         for start, end in heap_regions(MAPS.read_text("ascii", "replace")):
             if advise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), ctypes.c_int(COLLAPSE)) == 0:
                 done += end - start
-    except (OSError, AttributeError, ValueError):  # no /proc, another C library
-        return done
     return done
 
 

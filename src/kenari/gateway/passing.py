@@ -2,8 +2,8 @@
 
 Most requests of programs are of this kind, with the same model and numbers each time, and what is done for them is the same:
 so it is found out once for all that differ in their conversation only (`Pattern`), and a request goes to its provider, and the
-answer to the client, in one step each. Nothing is decided here: as soon as anything is out of the ordinary (the client goes, the provider takes its time, the answer is a
-stream, or no plain text) the request becomes one that is served by callback (`Direct`), as if it had always been one
+answer to the client, in one step each. Nothing is decided here: as soon as anything is out of the ordinary (the client goes,
+the provider takes its time, the answer is a stream, or no plain text) the request becomes one that is served by callback (`Direct`), as if it had always been one
 (tests/unit/test_passing.py).
 """
 
@@ -89,19 +89,26 @@ class Passing:
             caller = identify(services.keys, exchange.headers)
         except KenariError:  # it will be said by who looks at everything
             return False
-        cut = self._dialect.cut(exchange.body) if caller.unlimited else None
-        pattern = None if cut is None else self._patterns.get((cut.before, cut.after))
-        if cut is None or pattern is None or not _NAMING.isdisjoint(exchange.headers):
+        found = self._find(exchange) if caller.unlimited else None
+        if found is None:
             return False
-        if not (services.routing.is_well(pattern.mark) and self._dialect.is_texts(cut.conversation)):
-            return False
+        pattern, conversation = found
         passage = Passage(self._open, services, pattern, exchange, caller, services.clock())
         reservation = Reservation(id=exchange.id, caller=caller, model=pattern.model, price=pattern.price)
         passage.hold = services.books.admit(reservation)
         if passage.hold is None:
-            return self._booked(passage, reservation, cut.conversation)
-        self._send(passage, cut.conversation)
+            return self._booked(passage, reservation, conversation)
+        self._send(passage, conversation)
         return True
+
+    def _find(self, exchange: Exchange) -> tuple[Pattern, bytes] | None:
+        """The pattern of a request and its conversation, None for one that does not pass."""
+        cut = self._dialect.cut(exchange.body)
+        pattern = None if cut is None else self._patterns.get((cut.before, cut.after))
+        if cut is None or pattern is None or not _NAMING.isdisjoint(exchange.headers):
+            return None
+        passes = self._services.routing.is_well(pattern.mark) and self._dialect.is_texts(cut.conversation)
+        return (pattern, cut.conversation) if passes else None
 
     async def _booked(self, passage: "Passage", reservation: Reservation, conversation: bytes) -> bool:
         """The same once the books have let it in. True: it goes on by callback."""
@@ -122,19 +129,17 @@ class Passing:
         """The same for a request that was let in already, whoever sent it. True: it is answered, and its entry closed, from
         here."""
         services, request, exchange = self._services, wanted.request, entry.exchange
-        cut = None if request.stream or not request.plain else self._dialect.cut(exchange.body)
-        pattern = None if cut is None else self._patterns.get((cut.before, cut.after))
-        if cut is None or pattern is None or pattern.plan is not wanted.plan:
+        if request.stream or not request.plain or request.max_output is not None or entry.hold is None or exchange.gone:
             return False
-        if request.max_output is not None or entry.hold is None or not self._dialect.is_texts(cut.conversation):
+        found = self._find(exchange)
+        if found is None or found[0].plan is not wanted.plan:
             return False
-        if exchange.gone or not _NAMING.isdisjoint(exchange.headers) or not services.routing.is_well(pattern.mark):
-            return False
+        pattern, conversation = found
         passage = Passage(
             self._open, services, pattern, exchange, wanted.caller, entry.began, entry.hold, entry, wanted
         )
         entry.detach()
-        self._send(passage, cut.conversation)
+        self._send(passage, conversation)
         return True
 
     def _send(self, passage: "Passage", conversation: bytes) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from kenari.dialects.base import Speaker, Steady, literal
 from kenari.gateway.tally import Tally
 from kenari.wire.http1 import CHUNK
-from kenari.wire.jsonx import PLAIN, is_text
+from kenari.wire.jsonx import is_text
 
 _THREE_DIGITS = 256 + 6
 """Bytes of the shortest chunk whose length has three digits, were they two; those of four are left to the parser."""
@@ -65,7 +65,7 @@ class Quick:
             size -= 7
         if self._form % (size, text) != data:
             return self._in_capitals(data) and self.take(data)
-        if (text.translate(PLAIN) != text and not is_text(text)) or not text:
+        if not text or not is_text(text):
             return False
         tally = self._tally
         if tally is not None and not tally.add_text(text):

@@ -4,7 +4,7 @@ from operator import itemgetter
 
 from kenari.core.events import Escaped
 from kenari.dialects.base import Steady
-from kenari.wire.jsonx import PLAIN, are_texts, is_text
+from kenari.wire.jsonx import are_texts, is_text
 
 TOGETHER = 2048
 """Bytes of one reading that are worth looking for a run in."""
@@ -16,7 +16,7 @@ def text_of(steady: Steady, data: bytes) -> Escaped:
     if not data.startswith(before) or not data.endswith(after):
         return b""
     text = data[len(before) : -len(after)]
-    return text if text.translate(PLAIN) == text or is_text(text) else b""
+    return text if is_text(text) else b""
 
 
 def run_of(steady: Steady, data: bytes) -> tuple[list[Escaped], int]:
@@ -35,8 +35,7 @@ def run_of(steady: Steady, data: bytes) -> tuple[list[Escaped], int]:
     del lines[-2 - data.count(b"\n", end) :]
     own = slice(len(before) - before.rfind(b"\n") - 1, 2 - len(after))
     texts = list(map(itemgetter(own), lines[each - 2 :: each]))
-    together = b"".join(texts)
-    if b"" in texts or (together.translate(PLAIN) != together and not are_texts(texts)):
+    if b"" in texts or not are_texts(texts):
         return [], 0
     again = texts.copy()  # put together in one step, for the bytes are many
     again[0] = before + again[0]

@@ -148,8 +148,7 @@ class StreamSink(Sink):
 
     def attach(self, source: Source | None) -> None:
         super().attach(source)
-        if self._made is None:
-            self._made = self._make()
+        self._made = self._encoder
 
     def cork(self) -> bool:
         self._kept = []

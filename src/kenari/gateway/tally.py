@@ -110,7 +110,7 @@ class Tally:
     def add_text(self, text: Escaped) -> bool:
         """Count one piece of text. False, and nothing is counted, when that has to be done by `add`: its tokens are counted
         in a vocabulary, or it is the one that is too much."""
-        size = self._size + (len(text) if b"\\u" not in text else _size_of(text))
+        size = self._size + _size_of(text)
         if self._vocabulary or self._counted + size // 4 > self.most:
             return False
         self._size = size

@@ -10,26 +10,19 @@ def identify(keys: Keys, headers: dict[bytes, bytes]) -> Caller:
 
     Clients send dummies: of two keys one valid is enough; two valid ones of different accounts are refused.
     """
-    authorization = headers.get(b"authorization", b"")
-    if authorization.startswith(b"Bearer ") and b"x-api-key" not in headers:  # nearly always
-        caller = keys.verify(authorization[7:].strip())
-        if caller is not None:
-            return caller
-    found: Caller | None = None
-    offered = False
-    scheme, _, bearer = authorization.partition(b" ")
-    for secret in (bearer.strip() if scheme.lower() == b"bearer" else b"", headers.get(b"x-api-key", b"").strip()):
-        if not secret:
-            continue
-        offered = True
-        caller = keys.verify(secret)
-        if caller is None:
-            continue
-        if found is not None and found.account != caller.account:
+    scheme, _, bearer = headers.get(b"authorization", b"").partition(b" ")
+    bearer = bearer.strip() if scheme.lower() == b"bearer" else b""
+    other = headers.get(b"x-api-key", b"").strip()
+    if not (bearer or other):
+        raise KenariError("invalid_api_key", _MISSING)
+    found = keys.verify(bearer) if bearer else None
+    if other:
+        caller = keys.verify(other)
+        if found is not None and caller is not None and found.account != caller.account:
             raise KenariError("invalid_api_key", "two valid keys of different accounts were sent. send one")
-        found = caller
-    if not found:
-        raise KenariError("invalid_api_key", _INVALID if offered else _MISSING)
+        found = caller or found
+    if found is None:
+        raise KenariError("invalid_api_key", _INVALID)
     return found
 
 

@@ -10,7 +10,7 @@ from itertools import islice
 
 from kenari.core.events import Escaped
 from kenari.dialects.base import around
-from kenari.wire.jsonx import PLAIN, are_texts, is_text
+from kenari.wire.jsonx import are_texts, is_text
 from kenari.wire.sse import Frame
 
 MANY = 4
@@ -39,7 +39,7 @@ class Splice:
         if not prefix or not data.startswith(prefix) or not data.endswith(suffix):
             return b""
         text = data[len(prefix) : -len(suffix)]
-        return text if text.translate(PLAIN) == text or is_text(text) else b""
+        return text if is_text(text) else b""
 
     def cut(self, frames: list[Frame], start: int, at_once: bool) -> list[Escaped]:
         """The texts of the frames from `start` on, up to the first one that has to be parsed. `at_once`: it is worth trying
@@ -71,8 +71,7 @@ class Splice:
         prefix, suffix = self._prefix, self._suffix
         head, tail = len(prefix), -len(suffix)
         texts = [data[head:tail] for data in datas]
-        together = b"".join(texts)
-        if b"" in texts or (together.translate(PLAIN) != together and not are_texts(texts)):
+        if b"" in texts or not are_texts(texts):
             return None
         again = prefix + (suffix + b"\n" + prefix).join(texts) + suffix
         return texts if again == b"\n".join(datas) else None

@@ -161,25 +161,13 @@ class UsageSeen:
 
 
 def usage_of(wire: UsageWire) -> Usage | None:
-    """The usage of an answer that reports it once: what `UsageSeen` makes of it, at once for the usual numbers."""
-    prompt, output, details, spent = (
-        wire.prompt_tokens,
-        wire.completion_tokens,
-        wire.prompt_tokens_details,
-        wire.completion_tokens_details,
-    )
-    read = written = thought = None
-    usual = wire.prompt_cache_hit_tokens is None and wire.cached_tokens is None
-    if details is not None:
-        read, written = details.cached_tokens, details.cache_write_tokens
-        usual = usual and 0 <= (read or 0) <= MOST and 0 <= (written or 0) <= MOST
-    if spent is not None and spent.reasoning_tokens is not None:
-        thought = spent.reasoning_tokens
-        usual = usual and (thought == 0 or (0 < thought <= MOST and wire.total_tokens == (prompt or 0) + (output or 0)))
-    if not (usual and prompt and output and 0 < prompt <= MOST and 0 < output <= MOST):
+    """The usage of an answer that reports it once: what `UsageSeen` makes of it, at once where there are two counts only."""
+    prompt, output = wire.prompt_tokens, wire.completion_tokens
+    detailed = wire.prompt_tokens_details is not None or wire.completion_tokens_details is not None
+    odd = wire.prompt_cache_hit_tokens is not None or wire.cached_tokens is not None
+    if detailed or odd or not (prompt and output and 0 < prompt <= MOST and 0 < output <= MOST):
         return UsageSeen().take(wire)
-    fresh = max(0, prompt - (read or 0) - (written or 0))
-    return Usage(fresh, read, written, None, output, thought)
+    return Usage(fresh=prompt, output=output)
 
 
 def _later(old: int | None, new: int | None) -> int | None:
