@@ -43,11 +43,16 @@ async def busy(outbox: Outbox) -> None:
         await asyncio.sleep(0)
 
 
+async def shared(*names: str) -> tuple[Outbox, list[tuple[str, bytes]], list[Wire]]:
+    """An outbox whose turns are shared, and transports of it with what is written to them."""
+    outbox, log = Outbox(asyncio.get_running_loop().call_soon), list[tuple[str, bytes]]()
+    await busy(outbox)
+    return outbox, log, [Wire(name, log) for name in names]
+
+
 def test_writes_of_a_turn_that_is_shared_come_at_its_end_in_their_order() -> None:
     async def main() -> None:
-        outbox, log = Outbox(asyncio.get_running_loop().call_soon), list[tuple[str, bytes]]()
-        await busy(outbox)
-        one, two = Wire("one", log), Wire("two", log)
+        outbox, log, (one, two) = await shared("one", "two")
         outbox.put(one, b"a")
         outbox.put(two, b"b")
         outbox.put(one, b"c")
@@ -112,9 +117,7 @@ def test_few_bytes_wait() -> None:
 
 def test_what_is_for_a_connection_that_was_broken_off_is_dropped() -> None:
     async def main() -> None:
-        outbox, log = Outbox(asyncio.get_running_loop().call_soon), list[tuple[str, bytes]]()
-        await busy(outbox)
-        gone, there = Wire("gone", log), Wire("there", log)
+        outbox, log, (gone, there) = await shared("gone", "there")
         outbox.put(gone, b"a")
         outbox.put(there, b"b")
         gone.closing = True

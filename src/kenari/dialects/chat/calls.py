@@ -48,8 +48,6 @@ class Calls:
         self._last: _Call | None = None
         self._all: list[_Call] = []
         self._ids: set[str] = set()
-        self.any = False
-        """Something of a call has come."""
 
     def __bool__(self) -> bool:
         return any(call.name for call in self._all)
@@ -68,7 +66,6 @@ class Calls:
             self.settle(events)
             call = _Call()
             self._all.append(call)
-            self.any = True
         if delta.index is not None:
             self._by_index[delta.index] = call
         self._last = call

@@ -226,10 +226,8 @@ class ChatDecoder:
 
     def _say(self, reasoning: bool, text: Escaped, events: list[Event], logprobs: bytes = b"") -> None:
         if self._open is None or self._reasoning is not reasoning:
-            if self._open is not None:
-                self._close_text(events)
-            if self._calls.any:
-                self._calls.settle(events)
+            self._close_text(events)
+            self._calls.settle(events)
             self._open, self._reasoning = self._block, reasoning
             self._block += 1
             events.append(Open(self._open, "reasoning" if reasoning else "text"))
@@ -250,15 +248,12 @@ class ChatDecoder:
             self._open = None
 
     def _stop(self, choice: Choice, events: list[Event]) -> None:
-        if self._tags is not None:
-            self._flush_tags(events)
+        self._flush_tags(events)
         self._close_text(events)
-        called = self._calls.any
-        if called:
-            closing, self._block = self._calls.close(self._block)
-            events += closing
+        closing, self._block = self._calls.close(self._block)
+        events += closing
         self._stopped = True
-        events.append(stop_of(choice, called and bool(self._calls)))
+        events.append(stop_of(choice, bool(self._calls)))
 
 
 def stop_of(choice: Choice, called: bool) -> Stop:

@@ -106,9 +106,7 @@ class ResponsesEncoder:
 
     def finish(self) -> bytes:
         """response.completed with the whole output and the usage; a cut answer is incomplete there (S93)."""
-        opening = b"" if self.started else self._created()
-        if self._item is not None:
-            opening += self._end_item()
+        opening = self._created() + self._end_item()
         return opening + self._frame("response.completed", b',"response":' + self._finished())
 
     def fail(self, error: KenariError) -> bytes:
@@ -204,9 +202,7 @@ class ResponsesEncoder:
         self, kind: str, close: Callable[["ResponsesEncoder", _Item], bytes], call: CallPart | None = None
     ) -> bytes:
         """The item before is closed, a new one is announced."""
-        out = b"" if self.started else self._created()
-        if self._item is not None:
-            out += self._end_item()
+        out = self._created() + self._end_item()
         item = self._item = _Item(len(self._items), new_id(kind, self._answer.id, len(self._items)), close)
         self._reasoning = kind == "reasoning"
         if call is not None:
