@@ -205,7 +205,7 @@ class Server:
         door = self._door(config)
         catalog = Catalog(config.models, config.routes)
         self._routing.keep_only(candidates_of(catalog, config.providers, Envelopes(self._kept.derived.envelopes)))
-        self._edge.serve, self._edge.begin, self._edge.refuse = door.serve, door.begin, door.refuse
+        self._edge.hand_to(door.serve, door.begin, door.refuse)
         self._edge.limits = edge_limits(settings)
         self._ticker.interval = tick_seconds(config)
         self._config = config

@@ -12,7 +12,7 @@ from kenari.catalog.models import Catalog, Model, TargetRef
 from kenari.core.errors import KenariError, interrupted
 from kenari.core.ids import Envelopes
 from kenari.core.outbound import Call, Hearer, Outgoing, Receiver, Stream
-from kenari.core.ports import Hold, Incoming, Line, Reservation, Watcher
+from kenari.core.ports import Hold, Incoming, Line, Reservation, Take, Watcher
 from kenari.core.profile import Profile
 from kenari.dialects.registry import DIALECTS
 from kenari.doors.public import PublicDoor
@@ -61,6 +61,7 @@ class Exchange:
         self.head = b""
         self.out = b""
         self.ended = self.aborted = False
+        self.leader: Take | None = None
         self.writes: list[bytes] = []
 
     def answer(self, status: int, headers: bytes, body: bytes) -> None:
@@ -84,6 +85,10 @@ class Exchange:
 
     def uncork(self) -> None:
         """Nothing was kept."""
+
+    def lead(self, take: Take) -> None:
+        """Record who would like to be asked first."""
+        self.leader = take
 
     def raw(self) -> Callable[[bytes], None] | None:
         """There are no chunks."""

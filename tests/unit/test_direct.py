@@ -78,7 +78,7 @@ def served(
 
 def heard(got: kit.Exchange) -> tuple[Any, ...]:
     """What a client hears, without its time."""
-    return got.status, got.head, got.extra_headers, undated(got.out), got.aborted, got.gone
+    return got.status, got.head + got.extra_headers, undated(got.out), got.aborted, got.gone
 
 
 def undated(out: bytes) -> list[bytes]:

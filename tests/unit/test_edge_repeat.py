@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kenari.core.errors import KenariError
-from kenari.core.ports import Exchange
+from kenari.core.ports import Exchange, Take
 from kenari.doors.connection import Connection
 from kenari.doors.edge import Edge
 from kenari.doors.limits import EdgeLimits
@@ -170,3 +170,66 @@ def test_every_request_has_an_id_of_its_own() -> None:
     asyncio.run(run())
     assert len(set(ids)) == 600
     assert all(len(one) == 16 and int(one, 16) >= 0 for one in ids)
+
+
+def test_who_leads_is_asked_about_the_same_head_only() -> None:
+    """A1: until the head is another, or others serve; a fault of theirs is answered like any."""
+
+    async def play() -> list[str]:
+        taken: list[str] = []
+        waiting: list[Exchange] = []
+
+        def leader(name: str) -> Take:
+            def take(one: Exchange) -> bool:
+                if one.body == b"fail":
+                    raise ValueError
+                if one.body == b"no":
+                    return False
+                taken.append(name)
+                one.answer(200, b"", b"ok")
+                return True
+
+            return take
+
+        def begin(one: Exchange) -> None:
+            taken.append("begun")
+            one.lead(leader(one.headers[b"x-key"].decode()))
+            waiting.append(one)
+
+        async def serve(one: Exchange) -> None:
+            one.answer(200, b"", b"ok")
+
+        def refuse(one: Exchange, error: KenariError) -> None:
+            taken.append(error.code)
+            one.answer(error.status, b"", b"no")
+
+        edge = Edge(serve, refuse, EdgeLimits(max_body=40, max_head=400))
+        edge.begin = begin
+        connection, wire = edge(), Wire()
+        connection.connection_made(wire)
+
+        def send(key: str, *bodies: str) -> None:
+            head = f"POST /x HTTP/1.1\r\nhost: h\r\nx-key: {key}\r\ncontent-length: "
+            connection.data_received("".join(f"{head}{len(body)}\r\n\r\n{body}" for body in bodies).encode())
+            while waiting:
+                waiting.pop().answer(200, b"", b"ok")
+
+        for key, body in (("a", "1"), ("a", "2"), ("a", "3"), ("a", "no"), ("a", "fail"), ("a", "4")):
+            send(key, body)
+        for key, body in (("b", "1"), ("a", "1"), ("a", "2"), ("a", "3")):
+            send(key, body)
+        send("b", "1", "2")  # two at once are not remembered: the head before them still is, and they do not lead it
+        send("a", "4")
+        taken.append("reload")
+        edge.hand_to(serve, begin, refuse)
+        for _ in range(3):
+            send("a", "1")
+        assert len(wire.written) == sum(name != "reload" for name in taken)
+        return taken
+
+    assert asyncio.run(play()) == [
+        *("begun", "begun", "a", "begun", "internal_error", "a"),
+        *("begun", "begun", "begun", "a"),
+        *("begun", "begun", "a"),
+        *("reload", "begun", "begun", "a"),
+    ]

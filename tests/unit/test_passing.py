@@ -15,10 +15,10 @@ from test_direct import SCRIPTS, heard, untimed
 from kenari.catalog.models import Model
 from kenari.core.caller import Caller, Rates
 from kenari.core.errors import KenariError
-from kenari.core.ports import Leg
+from kenari.core.ports import Leg, Take
 from kenari.core.price import Price
 from kenari.doors.public import PublicDoor
-from kenari.gateway import passing
+from kenari.gateway import lane, passing
 from kenari.gateway.services import Pricing
 from kenari.gateway.tab import Tab
 from kenari.keys.bootstrap import BootstrapKeys
@@ -79,11 +79,12 @@ def leave(exchange: Any) -> None:
 
 
 async def asked(
-    door: PublicDoor, body: bytes, headers: dict[bytes, bytes] | None, act: Act | None = None
+    door: PublicDoor, body: bytes, headers: dict[bytes, bytes] | None, act: Act | None = None, take: Take | None = None
 ) -> kit.Exchange:
-    """One request to its end; `act` while it is under way."""
+    """One request to its end, which `take` may take; `act` while it is under way."""
     exchange = kit.Exchange(kit.PATHS["chat"], body, headers)
-    answer = door.begin(exchange)
+    taken = take is not None and take(exchange)
+    answer = None if taken is True else taken or door.begin(exchange)
     if answer is not None:
         waiting = asyncio.get_running_loop().create_task(answer)
         if act is not None:
@@ -112,11 +113,13 @@ def served(
     rig: kit.Rig | None = None,
     kind: str = "free",
     first: dict[str, Any] | None = None,
+    led: bool = False,
 ) -> tuple[tuple[Any, ...], int]:
     """What the client and the books hear of the last request to a model, and how many passed. The one before is a
-    minimal one, or the `first` ones are two that ask for more."""
+    minimal one, or the `first` ones are two that ask for more. `led`: there is one more with the same head before it, on the same
+    connection."""
     streams = b'"stream": true' in body
-    came = [kit.GOOD if streams else ANSWER] * (2 if first else 1)
+    came = [kit.GOOD if streams else ANSWER] * (2 if first or led else 1)
     rig = rig or kit.Rig([*came, script])
     rig.services |= {"pricing": Pricing(price_of, charge)}
     if kind != "free":
@@ -129,16 +132,16 @@ def served(
         know: Any = door._gateway._passing  # pyright: ignore[reportPrivateUsage]
         before_it = BODY | ({"stream": True} if streams else {}) | (first or {})
         for _ in came:
-            await asked(door, json.dumps(before_it).encode(), None)
+            earlier = await asked(door, json.dumps(before_it).encode(), headers if led else None)
         if not passes:
             know._patterns.clear()
         ways = [pattern.way for pattern in know._patterns.values() if pattern is not None]
         before = sum(way.sent for way in ways)
-        got = await asked(door, body, headers, act)
+        got = await asked(door, body, headers, act, earlier.leader if passes and led else None)
         await asyncio.sleep(0.005)
         line = rig.books.lines[-1]
         assert rig.books.open == 0
-        assert not know._open
+        assert not know._waiting.passages
         assert len(rig.books.lines) == len(came) + 1
         services: Any = door._gateway._services  # pyright: ignore[reportPrivateUsage]
         assert services.limits.in_flight == 0
@@ -231,8 +234,9 @@ def test_what_passes_is_as_any_other(
     body = json.dumps(BODY | more).encode()
     lines = {b"authorization": b"Bearer " + kit.KEY.encode()} | headers
     script, act = play
-    seen = served(script, True, body, act, lines, kind=kind)[0]
-    assert seen == served(script, False, body, act, lines, kind=kind)[0]
+    for led in (False, True):
+        seen = served(script, True, body, act, lines, kind=kind, led=led)[0]
+        assert seen == served(script, False, body, act, lines, kind=kind, led=led)[0]
 
 
 def passed(
@@ -301,11 +305,11 @@ def test_an_answer_whose_head_comes_by_itself_passes_when_it_is_whole(monkeypatc
         raise AssertionError("it became one")
 
     whole = served(PIECES, True, json.dumps(BODY).encode())[0]
-    monkeypatch.setattr(passing, "Direct", refuse)
+    monkeypatch.setattr(lane, "Direct", refuse)
     assert served(PIECES, True, json.dumps(BODY).encode())[0] == whole
     assert served(BROKEN_PIECES, True, json.dumps(BODY).encode())[0][0] == 500
     monkeypatch.undo()
-    monkeypatch.setattr(passing, "MAX_BODY", 30)
+    monkeypatch.setattr(lane, "MAX_BODY", 30)
     assert served(PIECES, True, json.dumps(BODY).encode())[0] == whole
 
 
@@ -326,7 +330,7 @@ def test_what_a_model_or_its_provider_needs_is_in_the_pattern() -> None:
 
 def test_who_waits_for_long_is_one_like_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its provider's time-outs hold (D7): a head that does not come in time is a 504."""
-    monkeypatch.setattr(passing, "PATIENCE", 0.02)
+    monkeypatch.setattr(lane, "PATIENCE", 0.02)
     rig = kit.Rig([ANSWER, kit.Script(ANSWER.steps, 200, ANSWER.headers, head_after=5.0)])
     rig.timing["header_timeout"] = 1.0
     (got, sent) = served(ANSWER, True, json.dumps(BODY).encode(), rig=rig)
@@ -350,7 +354,7 @@ def test_what_the_books_refuse_or_a_client_does_not_wait_for(kind: str, stream: 
             assert sent == 0
             seen.append(got)
         assert seen[0] == seen[1]
-        assert seen[0][6][4] == (499 if act else 402 if isinstance(refuses, KenariError) else 500)
+        assert seen[0][5][4] == (499 if act else 402 if isinstance(refuses, KenariError) else 500)
 
 
 def test_a_request_that_ends_with_its_process_while_the_books_are_asked_leaves_its_line() -> None:
@@ -401,16 +405,16 @@ def test_a_fault_of_ours_is_told_and_booked(monkeypatch: pytest.MonkeyPatch) -> 
         raise RuntimeError("a fault")
 
     for thing, name, script in (
-        (passing.Passage, "_answer", ANSWER),
-        (passing, "Run", CALLS),
-        (passing.Direct, "adopt", CALLS),
+        (lane.Passage, "_answer", ANSWER),
+        (lane, "Run", CALLS),
+        (lane.Direct, "adopt", CALLS),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(thing, name, fails)
             (got, sent) = served(script, True, json.dumps(BODY).encode())
             assert (got[0], sent) == (500, 1)
     with monkeypatch.context() as patch:  # the answer was out when its line was made
-        patch.setattr(passing.Passage, "_fill", fails)
+        patch.setattr(lane.Lane, "end", fails)
         rig = kit.Rig([ANSWER, ANSWER])
         assert served(ANSWER, True, json.dumps(BODY).encode(), rig=rig)[0][0] == 200
         assert (rig.books.lines[1].status, rig.books.lines[1].code) == (500, "internal_error")
@@ -448,3 +452,55 @@ def test_requests_that_are_others_each_time_are_not_learned(monkeypatch: pytest.
         assert len(tried) == 9
 
     virtual_time.run(run())
+
+
+def test_a_lane_takes_requests_that_are_like_the_last_one() -> None:
+    """A1, M2: with the same head, about the same model, while nothing of what was found out has changed."""
+    rig = kit.Rig([ANSWER] * 6)
+
+    async def run() -> list[bool | str]:
+        door = rig.build()
+        services: Any = door._gateway._services  # pyright: ignore[reportPrivateUsage]
+        whole = json.dumps(BODY).encode()
+        first = await asked(door, whole, None)
+        assert first.leader is None  # nothing was known yet
+        take = (await asked(door, whole, None)).leader
+        assert take is not None
+        seen: list[bool | str] = []
+
+        async def takes(body: bytes) -> None:
+            exchange = kit.Exchange(kit.PATHS["chat"], body)
+            taken = take(exchange)
+            assert isinstance(taken, bool)
+            while taken and not exchange.ended:  # noqa: ASYNC110 - step by step
+                await asyncio.sleep(0.001)
+            seen.append(taken)
+
+        await takes(json.dumps(BODY | {"messages": [{"role": "system", "content": "é\n"}] * 2}).encode())
+        for other in (
+            {"model": "n"},
+            {"temperature": 1},
+            {"messages": []},
+            {"messages": [{"role": "tool", "content": "x"}]},
+        ):
+            await takes(json.dumps(BODY | other).encode())
+        for odd in (b"", whole[:-1], whole + b" ", whole[:14], whole[:12] + whole[:-13], whole.replace(b"[", b"", 1)):
+            await takes(odd)
+        keys, services.keys = services.keys, BootstrapKeys({})
+        await takes(whole)
+        services.keys = BootstrapKeys({kit.KEY: Caller(account="b", key="b", unlimited=True)})
+        await takes(whole)
+        services.keys = keys
+        catalog, services.catalog = services.catalog, object()
+        await takes(whole)
+        services.catalog = catalog
+        await takes(whole)
+        seen.append("again")
+        rig.upstream.scripts["p1"][:] = [kit.error(500), ANSWER]
+        await takes(whole)
+        await takes(whole)  # its candidate is in trouble
+        return seen
+
+    found = virtual_time.run(run())
+    assert found == [True, *[False] * 10, False, False, False, True, "again", True, False]
+    assert [line.account for line in rig.books.lines] == ["operator"] * len(rig.books.lines)

@@ -1,7 +1,7 @@
 """What the gateway needs from outside, and the records that cross. Rooms of floor 3 and 5 implement these."""
 
-from collections.abc import Awaitable, Callable
-from typing import Literal, Protocol, TypeAlias
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -339,6 +339,11 @@ class Answers(Protocol):
         ...
 
 
+Take: TypeAlias = Callable[["Exchange"], Coroutine[Any, Any, bool] | bool]
+"""Takes up a request, or does nothing: False. True: it is answered by callback; or the coroutine to be run, whose result is
+True where it then goes on by callback."""
+
+
 class Exchange(Protocol):
     """One client request, whole, and the way to answer it. Made by the inbound end.
 
@@ -384,6 +389,11 @@ class Exchange(Protocol):
     def raw(self) -> Callable[[bytes], None] | None:
         """Takes what `write` takes as an HTTP chunk with its frame, until the end of the answer or the going of the client
         are told; None where there are no chunks or more is to be done."""
+        ...
+
+    def lead(self, take: Take) -> None:
+        """Ask this one first about the requests that follow on the same connection with the same head, until others serve the
+        connection (the configuration was reloaded)."""
         ...
 
     def end(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from kenari.core.errors import KenariError
+from kenari.core.ports import Take
 from kenari.doors.exchange import HttpExchange, Owner
 from kenari.doors.limits import our_fault
 
@@ -23,13 +24,16 @@ class Answering:
         self._task: asyncio.Task[None] | None = None
         self._answer: Coroutine[Any, Any, bool | None] | None = None  # what it runs; True: it goes on by callback
 
-    def start(self, exchange: HttpExchange) -> None:
-        """Answer a whole request."""
+    def start(self, exchange: HttpExchange, take: Take | None = None) -> None:
+        """Answer a whole request. `take` is asked first whether it does."""
         self._task = self._answer = answer = None
         # a large body waits for the next turn of the loop, when the bytes it came in are free again: memory stays hot
         if b"content-encoding" not in exchange.headers and len(exchange.body) <= LARGE:
             try:
-                answer = self._answer = self._edge.begin(exchange)
+                taken = take is not None and take(exchange)
+                if taken is True:
+                    return
+                answer = self._answer = taken or self._edge.begin(exchange)
             except Exception as error:  # noqa: BLE001 - as in `_run`
                 self._edge.fault(error)
                 self.refuse(exchange, our_fault())

@@ -114,7 +114,7 @@ class Connection(asyncio.Protocol):
         if exchange is None:
             return False
         self._since, self._current = self._heard, exchange
-        self._answering.start(exchange)
+        self._answering.start(exchange, known.take)
         return True
 
     def eof_received(self) -> bool:
@@ -236,6 +236,10 @@ class Connection(asyncio.Protocol):
             self._close()
         elif not self._write_paused and (self._waiting or self._reading_paused or self._state != "idle"):
             self._next()
+
+    def forget(self) -> None:
+        """Others serve from now on: what is known of requests is not true any more."""
+        self._known = None
 
     def hand_over(self, exchange: HttpExchange) -> Handover | None:
         """Leave the transport to another protocol, which answers from now on; None when that cannot be any more."""

@@ -57,6 +57,12 @@ class Edge:
         """A listening socket whose connections come here."""
         self._servers.append(server)
 
+    def hand_to(self, serve: Serve, begin: Begin, refuse: Refuse) -> None:
+        """These serve from now on (the configuration was reloaded). What has begun goes on as it is."""
+        self.serve, self.begin, self.refuse = serve, begin, refuse
+        for connection in self.connections:
+            connection.forget()
+
     def new_id(self) -> str:
         """The one id of a request (D14). Randomness is fetched for many at once: it takes a system call."""
         if not self._ids:

@@ -9,7 +9,7 @@ import httptools
 import msgspec
 
 from kenari.core.errors import KenariError
-from kenari.core.ports import Exchange, Incoming, Watcher
+from kenari.core.ports import Exchange, Incoming, Take, Watcher
 from kenari.doors.limits import EdgeLimits, client_address, plain_body
 from kenari.wire.http1 import CHUNK, LAST_CHUNK, content_coding, split_target, status_line
 from kenari.wire.outbox import Outbox
@@ -33,6 +33,10 @@ class Living(Protocol):
 
     def abort(self) -> None:
         """Break off."""
+        ...
+
+    def forget(self) -> None:
+        """Others serve from now on."""
         ...
 
 
@@ -107,11 +111,19 @@ class Wire(Protocol):
         ...
 
 
+class Led(Protocol):
+    """Requests with the same head on one connection."""
+
+    take: Take | None
+    """Who is asked first about them."""
+
+
 _SIZED = b"%bcontent-length: %d\r\n\r\n%b"
 
 
 class HttpExchange(msgspec.Struct, eq=False):
-    """A request that is whole. `keeps` says whether the connection lives on after its answer."""
+    """A request that is whole. `keeps` says whether the connection lives on after its answer, `repeat` by what its head was
+    recognised."""
 
     wire: Wire
     id: str
@@ -127,6 +139,7 @@ class HttpExchange(msgspec.Struct, eq=False):
     gone: bool = False
     extra_headers: bytes = b""
     watcher: Watcher | None = None
+    repeat: Led | None = None
     _begun: bool = False
     _done: bool = False
     _chunked: bool = False
@@ -198,6 +211,11 @@ class HttpExchange(msgspec.Struct, eq=False):
         if not self._chunked or self.gone or self._done or self._kept is not None:
             return None
         return self.wire.send
+
+    def lead(self, take: Take) -> None:
+        """Ask it first about what follows."""
+        if self.repeat is not None:
+            self.repeat.take = take
 
     def end(self) -> None:
         """The answer is complete."""

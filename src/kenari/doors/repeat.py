@@ -1,5 +1,6 @@
 """A request whose head is that of the one before on its connection (wire/repeat.py)."""
 
+from kenari.core.ports import Take
 from kenari.doors.exchange import HttpExchange
 from kenari.wire.repeat import KnownHead, known_head
 
@@ -9,10 +10,12 @@ _SPECIAL = frozenset((b"expect", b"upgrade", b"transfer-encoding", b"content-enc
 class Repeat:
     """The head of a request that was whole in one reading."""
 
-    __slots__ = ("_exchange", "_head")
+    __slots__ = ("_exchange", "_head", "take")
 
     def __init__(self, head: KnownHead, exchange: HttpExchange) -> None:
         self._head, self._exchange = head, exchange
+        self.take: Take | None = None
+        """Who is asked first about such requests (`Exchange.lead`)."""
 
     def again(self, data: bytes, request_id: str, limit: int) -> HttpExchange | None:
         """The request with the same head, None when it is another head, or is not whole, or its body is larger than
@@ -24,7 +27,9 @@ class Repeat:
         known = self._exchange
         headers = known.headers.copy()
         headers[b"content-length"] = data[start : len(data) - len(body) - len(after)]
-        return HttpExchange(known.wire, request_id, known.method, known.path, known.query, headers, body, known.peer)
+        again = HttpExchange(known.wire, request_id, known.method, known.path, known.query, headers, body, known.peer)
+        again.repeat = self
+        return again
 
 
 def repeat_of(data: bytes, exchange: HttpExchange) -> Repeat | None:

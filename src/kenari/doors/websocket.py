@@ -19,7 +19,7 @@ from websockets.server import ServerProtocol
 
 from kenari.core.errors import KenariError
 from kenari.core.events import Start, Stop
-from kenari.core.ports import Exchange, Incoming, Watcher
+from kenari.core.ports import Exchange, Incoming, Take, Watcher
 from kenari.dialects.base import Answer, Dialect
 from kenari.dialects.responses.chain import Chain
 from kenari.doors.exchange import Handover, HttpExchange
@@ -85,6 +85,9 @@ class SocketExchange:
 
     def uncork(self) -> None:
         """Nothing was kept."""
+
+    def lead(self, take: Take) -> None:
+        """Messages have no heads."""
 
     def raw(self) -> None:
         """A message is no chunk."""
@@ -206,6 +209,9 @@ class ResponsesSocket(asyncio.Protocol):
     def abort(self) -> None:
         """Break the connection."""
         self._transport.abort()
+
+    def forget(self) -> None:
+        """Nothing is known of turns."""
 
     # -- turns
 

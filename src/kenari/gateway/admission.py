@@ -52,6 +52,12 @@ def line_of(exchange: Exchange, client_format: str) -> Line:
     )
 
 
+def break_line(line: Line, fault: Exception) -> None:
+    """A fault of ours has ended the request."""
+    log_fault(fault, line.id)
+    line.code, line.ending, line.status = "internal_error", "failed", 500
+
+
 class Entry:
     """One request's way in and out, whatever its endpoint. `admission` and `hold` are what it was given; None where it got
     none (yet). Used as a context: whatever ends it is the client's answer, in the format of `dialect`, and the line's;
@@ -158,28 +164,16 @@ class Entry:
             self._tell(error)
         answer_error(self.exchange, self.dialect, error)
 
-    def finished(self, seconds: float) -> Line:
-        """Its line when it is over, after so many seconds."""
-        line = self.line
-        line.duration_ms = seconds * 1000
-        if line.price is not None:
-            line.charge = self._pricing.charge(line.legs, line.price)
-        return line
-
-    def broken(self, fault: Exception) -> Line:
-        """Its line when a fault of ours has ended it."""
-        line = self.line
-        log_fault(fault, line.id)
-        line.code, line.ending, line.status = "internal_error", "failed", 500
-        return line
-
     def _break(self, fault: Exception) -> None:
-        self.broken(fault)
+        break_line(self.line, fault)
         answer_error(self.exchange, self.dialect, internal())
 
     def _leave(self) -> None:
         """The request has ended. Its tokens are counted as they were, its hold is settled."""
-        line = self.finished(self._clock() - self.began)
+        line = self.line
+        line.duration_ms = (self._clock() - self.began) * 1000
+        if line.price is not None:
+            line.charge = self._pricing.charge(line.legs, line.price)
         if self.admission is not None and not self.admission.caller.unlimited:
             self._limits.release(self.admission, line.usage.total)
         self._books.settle(self.hold, line)

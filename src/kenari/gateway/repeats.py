@@ -11,7 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from kenari.core.errors import KenariError, key_was_used
-from kenari.core.ports import Answers, Exchange, Line, Outlet, Repeat, Watcher, Whole
+from kenari.core.ports import Answers, Exchange, Line, Outlet, Repeat, Take, Watcher, Whole
 from kenari.core.request import Notice
 
 MAX_SENT = 4 * 1024 * 1024
@@ -250,6 +250,9 @@ class Shared:
 
     def uncork(self) -> None:
         """Nothing was kept."""
+
+    def lead(self, take: Take) -> None:
+        """Never: who asks for the same again is looked at."""
 
     def raw(self) -> None:
         """What is written is kept for those who come later."""

@@ -20,6 +20,8 @@ Later = Callable[[float, Callable[[], None]], object]
 FLUSH_SECONDS = 0.05
 FLUSH_LINES = 32
 """More would only spread what requests leave behind over memory that is not in the caches any more."""
+MAX_FORMS = 1024
+"""Kinds of lines that are remembered."""
 
 
 class LogBooks:
@@ -34,6 +36,7 @@ class LogBooks:
         self._lines: list[tuple[float, Line | Callable[[], Line]]] = []
         self._scheduled = False
         self._second, self._prefix = -1, ""
+        self._forms: dict[tuple[str | int, ...], str] = {}  # of lines that differ in times and tokens only
         self._owned: dict[str, tuple[str, Reservation]] = {}
         self.in_flight = 0
 
@@ -95,12 +98,62 @@ class LogBooks:
             if self._tap is not None:
                 for _, line in lines:
                     self._tap(line)
-            records = [self._record(now, line) for now, line in lines]
             if self._style == "json":
-                out.write(jsonx.encode_lines(records).decode("utf-8", "replace"))
+                out.write("".join([self._as_json(now, line) for now, line in lines]))
             else:
-                out.write("".join(_as_text(one) for one in records))
+                out.write("".join([_as_text(self._record(now, line)) for now, line in lines]))
             out.flush()
+
+    def _as_json(self, now: float, line: Line) -> str:
+        """What lines have in common is put into words once (`_form`); a line with notices is like no other."""
+        if line.notices or not line.id.isalnum():
+            return _json(self._record(now, line)) + "\n"
+        usage, first = line.usage, line.first_content_ms
+        like = (
+            line.account,
+            line.key,
+            line.model,
+            line.target,
+            line.client_format,
+            line.provider_format,
+            line.stream,
+            line.status,
+            line.ending,
+            line.peer,
+            line.code,
+            line.counted,
+            len(line.legs),
+            usage.estimated,
+        )
+        return (self._forms.get(like) or self._form(like, line)) % (
+            self._stamp(now),
+            line.id,
+            usage.fresh or 0,
+            usage.cache_read or 0,
+            usage.cache_write,
+            usage.output or 0,
+            "null" if first is None else round(first, 2),
+            round(line.duration_ms, 2),
+        )
+
+    def _form(self, like: tuple[str | int, ...], line: Line) -> str:
+        """The record of such a line with places for what differs."""
+        if len(self._forms) >= MAX_FORMS:
+            self._forms.clear()
+        members: dict[str, Any] = msgspec.to_builtins(self._record(0.0, line))
+        tokens = ",".join(f'"{name}":%d' for name in Tokens.__struct_fields__)
+        places = {
+            "time": '"%s"',
+            "id": '"%s"',
+            "tokens": f"{{{tokens}}}",
+            "first_content_ms": "%s",
+            "duration_ms": "%s",
+        }
+        words = [
+            f'"{name}":' + (places.get(name) or _json(value).replace("%", "%%")) for name, value in members.items()
+        ]
+        form = self._forms[like] = "{" + ",".join(words) + "}\n"
+        return form
 
     def _record(self, now: float, line: Line) -> "Record":
         usage = line.usage
@@ -168,6 +221,10 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     code: str = ""
     counted: str = ""
     notices: list[str] = []
+
+
+def _json(value: Any) -> str:
+    return jsonx.encode(value).decode("utf-8", "replace")
 
 
 def _as_text(record: Record) -> str:

@@ -10,9 +10,7 @@ def identify(keys: Keys, headers: dict[bytes, bytes]) -> Caller:
 
     Clients send dummies: of two keys one valid is enough; two valid ones of different accounts are refused.
     """
-    scheme, _, bearer = headers.get(b"authorization", b"").partition(b" ")
-    bearer = bearer.strip() if scheme.lower() == b"bearer" else b""
-    other = headers.get(b"x-api-key", b"").strip()
+    bearer, other = _secrets(headers)
     if not (bearer or other):
         raise KenariError("invalid_api_key", _MISSING)
     found = keys.verify(bearer) if bearer else None
@@ -24,6 +22,18 @@ def identify(keys: Keys, headers: dict[bytes, bytes]) -> Caller:
     if found is None:
         raise KenariError("invalid_api_key", _INVALID)
     return found
+
+
+def only_secret(headers: dict[bytes, bytes]) -> bytes | None:
+    """The secret that says by itself who sends a request with these headers; None where two were sent."""
+    bearer, other = _secrets(headers)
+    return None if bearer and other else bearer or other
+
+
+def _secrets(headers: dict[bytes, bytes]) -> tuple[bytes, bytes]:
+    """What stands in both headers, b"" for none."""
+    scheme, _, bearer = headers.get(b"authorization", b"").partition(b" ")
+    return bearer.strip() if scheme.lower() == b"bearer" else b"", headers.get(b"x-api-key", b"").strip()
 
 
 _MISSING = "no api key was sent. send authorization: Bearer kn-... or x-api-key: kn-..."

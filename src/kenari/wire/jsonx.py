@@ -22,7 +22,6 @@ Decoder = msgspec.json.Decoder
 """The type of a reusable decoder."""
 
 _encode = msgspec.json.Encoder().encode
-_lines = msgspec.json.Encoder().encode_lines
 _string = msgspec.json.Decoder(str).decode
 
 _ESCAPES = re.compile(
@@ -75,14 +74,6 @@ def encode(value: Any) -> bytes:
         return _encode(value)
     except UnicodeEncodeError:
         return _encode(_without_surrogates(value))
-
-
-def encode_lines(values: list[Any]) -> bytes:
-    """The same of several values, each with the end of a line behind it."""
-    try:
-        return _lines(values)
-    except UnicodeEncodeError:
-        return b"".join(encode(value) + b"\n" for value in values)
 
 
 def read(use: msgspec.json.Decoder[T], data: bytes | Raw) -> T:
