@@ -60,8 +60,8 @@ async def heard(answers: list[list[bytes]], hears: bool) -> tuple[list[tuple[Any
         ear = Ear()
         hearer: Hearer | None = ear if hears else None
         call = HttpCall(Refuses(), ORIGIN, b"POST", 1.0, ear, hearer)
-        taken = pool.take(ORIGIN)
-        if taken is None or not taken.send(call):
+        idle = pool.idle_to(ORIGIN)
+        if not idle or not idle.pop().send(call):
             out.append(("gone",))
             break
         for data in reads:
@@ -140,7 +140,7 @@ def test_a_connection_that_cannot_be_used_again_is_not_kept() -> None:
                 wire.closed, wire.waits = what == "closes", 5 if what == "waits" else 0
             connection.data_received(PLAIN % 1 + b"x")
             if not turn:
-                assert pool.take(ORIGIN) is connection
+                assert pool.idle_to(ORIGIN).pop() is connection
         idle, closing = pool.idle, wire.closed
         pool.close()
         return ear.end, idle, closing  # pyright: ignore[reportPossiblyUnboundVariable]

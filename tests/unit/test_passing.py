@@ -131,13 +131,14 @@ def served(
         door = rig.build()
         know: Any = door._gateway._passing  # pyright: ignore[reportPrivateUsage]
         before_it = BODY | ({"stream": True} if streams else {}) | (first or {})
+        leader: Take | None = None
         for _ in came:
-            earlier = await asked(door, json.dumps(before_it).encode(), headers if led else None)
+            leader = (await asked(door, json.dumps(before_it).encode(), headers if led else None)).leader
         if not passes:
             know._patterns.clear()
         ways = [pattern.way for pattern in know._patterns.values() if pattern is not None]
         before = sum(way.sent for way in ways)
-        got = await asked(door, body, headers, act, earlier.leader if passes and led else None)
+        got = await asked(door, body, headers, act, leader if passes and led else None)
         await asyncio.sleep(0.005)
         line = rig.books.lines[-1]
         assert rig.books.open == 0
@@ -477,12 +478,13 @@ def test_a_lane_takes_requests_that_are_like_the_last_one() -> None:
             seen.append(taken)
 
         await takes(json.dumps(BODY | {"messages": [{"role": "system", "content": "é\n"}] * 2}).encode())
-        for other in (
+        others: list[dict[str, Any]] = [
             {"model": "n"},
             {"temperature": 1},
             {"messages": []},
             {"messages": [{"role": "tool", "content": "x"}]},
-        ):
+        ]
+        for other in others:
             await takes(json.dumps(BODY | other).encode())
         for odd in (b"", whole[:-1], whole + b" ", whole[:14], whole[:12] + whole[:-13], whole.replace(b"[", b"", 1)):
             await takes(odd)

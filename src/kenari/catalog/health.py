@@ -4,6 +4,7 @@ Pure: each function makes the next state from a state and the time (seconds of a
 provider asked for by name, keeps a candidate from being called; everything else makes it one of the last (M2).
 """
 
+from collections.abc import Sequence
 from enum import IntEnum
 
 import msgspec
@@ -101,14 +102,20 @@ def left(health: Health) -> Health:
 
 
 def succeeded(health: Health, now: float, first_content: float | None) -> Health:
-    """It answered; `first_content` is how many seconds its first content took, None when it had none.
+    """It answered; `first_content` is how many seconds its first content took, None when it had none."""
+    return answered(health, now, () if first_content is None else (first_content,))
+
+
+def answered(health: Health, now: float, first_contents: Sequence[float]) -> Health:
+    """It answered, the last time now; in so many seconds there were first contents.
 
     An exclusion stays: who answers while it lasts was called before it.
     """
     latency, samples, measured = health.latency, health.samples, health.measured
-    if first_content is not None:
-        latency = first_content if latency is None else latency + SMOOTHING * (first_content - latency)
-        samples, measured = (*samples[1 - SAMPLES :], first_content), now
+    if first_contents:
+        for seconds in first_contents:
+            latency = seconds if latency is None else latency + SMOOTHING * (seconds - latency)
+        samples, measured = (*samples, *first_contents)[-SAMPLES:], now
     until, code = (health.excluded_until, health.code) if health.excluded_until > now else (0.0, "")
     return Health(latency=latency, measured=measured, samples=samples, excluded_until=until, code=code)
 

@@ -118,7 +118,7 @@ class Led(Protocol):
     """Who is asked first about them."""
 
 
-_SIZED = b"%bcontent-length: %d\r\n\r\n%b"
+_SIZED = b"%b%b%bcontent-length: %d\r\n\r\n%b"
 
 
 class HttpExchange(msgspec.Struct, eq=False):
@@ -161,11 +161,12 @@ class HttpExchange(msgspec.Struct, eq=False):
             return
         self._begun = self._done = True
         self.watcher = None
-        head, wire = self._head(status, headers), self.wire
+        wire, beginning = self.wire, self._beginning(status)
         if status == 204:
-            wire.send(head + b"\r\n")
+            wire.send(b"%b%b%b\r\n" % (beginning, headers, self.extra_headers))
         else:
-            wire.send(_SIZED % (head, len(body), b"" if self.method == "HEAD" else body))
+            sent = b"" if self.method == "HEAD" else body
+            wire.send(_SIZED % (beginning, headers, self.extra_headers, len(body), sent))
         wire.answered(self)
 
     def begin(self, status: int, headers: bytes) -> None:
@@ -178,7 +179,7 @@ class HttpExchange(msgspec.Struct, eq=False):
             headers += b"transfer-encoding: chunked\r\n"
         else:
             self.keeps = False
-        self._send(self._head(status, headers) + b"\r\n")
+        self._send(b"%b%b%b\r\n" % (self._beginning(status), headers, self.extra_headers))
         if self.method == "HEAD":
             self._chunked = False
             self.end()
@@ -260,12 +261,14 @@ class HttpExchange(msgspec.Struct, eq=False):
         if watcher is not None:
             watcher.on_gone()
 
-    def _head(self, status: int, headers: bytes) -> bytes:
+    def _beginning(self, status: int) -> bytes:
+        """What the answer begins with; its date, too."""
         if self.incoming is not None and not self.incoming.whole:
             self.keeps = False  # the rest of its body stands where the next request would begin
-        if self.keeps and not self.http10:
-            return _beginnings.of(status) + headers + self.extra_headers
-        return _beginnings.of(status) + b"connection: close\r\n" + headers + self.extra_headers
+        second = int(time.time())
+        line = _beginnings.lines.get(status) if second == _beginnings.second else None
+        line = line or _beginnings.make(status, second)
+        return line if self.keeps and not self.http10 else line + b"connection: close\r\n"
 
 
 def exchange_of(
@@ -287,21 +290,18 @@ def exchange_of(
 class _Beginnings:
     """What every answer of a status begins with, its date included; made once a second."""
 
-    __slots__ = ("_lines", "_second")
+    __slots__ = ("lines", "second")
 
     def __init__(self) -> None:
-        self._second = 0
-        self._lines: dict[int, bytes] = {}
+        self.second = 0
+        self.lines: dict[int, bytes] = {}
 
-    def of(self, status: int) -> bytes:
-        second = int(time.time())
-        if second != self._second:
-            self._second, self._lines = second, {}
-        return self._lines.get(status) or self._made(status)
-
-    def _made(self, status: int) -> bytes:
-        date = time.strftime("date: %a, %d %b %Y %H:%M:%S GMT\r\n", time.gmtime(self._second))
-        line = self._lines[status] = status_line(status) + date.encode()
+    def make(self, status: int, second: int) -> bytes:
+        """One that is not there yet."""
+        if second != self.second:
+            self.second, self.lines = second, {}
+        date = time.strftime("date: %a, %d %b %Y %H:%M:%S GMT\r\n", time.gmtime(second))
+        line = self.lines[status] = status_line(status) + date.encode()
         return line
 
 

@@ -52,6 +52,16 @@ class Step(msgspec.Struct, frozen=True):
     why: str
 
 
+class _Answers:
+    """Answers of a candidate that is well: how many seconds each took to its first content, and when the last one came."""
+
+    __slots__ = ("first_contents", "last")
+
+    def __init__(self) -> None:
+        self.first_contents: list[float] = []
+        self.last = 0.0
+
+
 class Routing:
     """Orders candidates and remembers how they fared; it outlives a reload. `tell`, where it is set, lets other processes know,
     and never waits; `hear` is for what they tell.
@@ -63,6 +73,7 @@ class Routing:
     def __init__(self, clock: Callable[[], float], pins: Pins, secret: bytes, chance: random.Random) -> None:
         self._clock, self.pins, self._secret, self._chance = clock, pins, secret, chance
         self._health: dict[str, Health] = {}
+        self._answers: dict[str, _Answers] = {}  # that `_health` does not hold yet
         self._marks: dict[str, tuple[str, str, str]] = {}
         self.tell: Callable[[str, News], None] | None = None
 
@@ -95,7 +106,7 @@ class Routing:
 
     def health(self, candidate: Candidate) -> Health:
         """What is remembered of a candidate; nothing of one with a caller's own key."""
-        return UNKNOWN if candidate.own else self._health.get(self.mark(candidate), UNKNOWN)
+        return UNKNOWN if candidate.own else self._known(self.mark(candidate))
 
     def mark(self, candidate: Candidate) -> str:
         """By what a candidate is known to all processes."""
@@ -148,20 +159,33 @@ class Routing:
         return rules.is_well(self._health.get(mark, UNKNOWN))
 
     def worked(self, candidate: Candidate, mark: str, first_content: float) -> None:
-        """A candidate of this mark has answered: what `note` makes of that."""
-        health = self._health.get(mark, UNKNOWN)
-        if rules.is_well(health):
-            self._health[mark] = rules.succeeded(health, self._clock(), first_content)
-        else:
-            self.note(Outcome(candidate=candidate, error=None, status=200, first_content=first_content))
+        """A candidate of this mark has answered: what `note` makes of that, when it is asked for."""
+        answers = self._answers.get(mark)
+        if answers is None:
+            if not self.is_well(mark):
+                self.note(Outcome(candidate=candidate, error=None, status=200, first_content=first_content))
+                return
+            answers = self._answers[mark] = _Answers()
+        answers.first_contents.append(first_content)
+        answers.last = self._clock()
+        if len(answers.first_contents) >= rules.SAMPLES:
+            self._known(mark)
+
+    def _known(self, mark: str) -> Health:
+        """What is remembered of the candidate of this mark."""
+        health, answers = self._health.get(mark, UNKNOWN), self._answers.pop(mark, None)
+        if answers is not None:
+            health = self._health[mark] = rules.answered(health, answers.last, answers.first_contents)
+        return health
 
     def report(self) -> dict[str, Health]:
         """What is remembered of every candidate by its name, for operators."""
-        return {mark.rpartition("@")[0]: health for mark, health in self._health.items()}
+        marks = self._health | self._answers
+        return {mark.rpartition("@")[0]: self._known(mark) for mark in marks}
 
     def hear(self, mark: str, news: News) -> None:
         """What another process knows of a candidate."""
-        health = rules.learned(self._health.get(mark, UNKNOWN), news, self._clock())
+        health = rules.learned(self._known(mark), news, self._clock())
         if health == UNKNOWN:
             self._health.pop(mark, None)
         else:
@@ -172,6 +196,7 @@ class Routing:
         self._marks.clear()
         marks = {self.mark(candidate) for candidate in candidates}
         self._health = {mark: health for mark, health in self._health.items() if mark in marks}
+        self._answers = {mark: answers for mark, answers in self._answers.items() if mark in marks}
 
     def jitter(self, longest: float) -> float:
         """A share of some seconds, by chance."""

@@ -124,16 +124,19 @@ class LogBooks:
             line.counted,
             len(line.legs),
             usage.estimated,
+            first is None,
         )
+        second = int(now)
         return (self._forms.get(like) or self._form(like, line)) % (
-            self._stamp(now),
+            self._prefix if second == self._second else self._to_the_second(second),
+            (now - second) * 1000,
             line.id,
             usage.fresh or 0,
             usage.cache_read or 0,
-            usage.cache_write,
+            (usage.cache_write_5m or 0) + (usage.cache_write_1h or 0),
             usage.output or 0,
-            "null" if first is None else round(first, 2),
-            round(line.duration_ms, 2),
+            first or 0.0,
+            line.duration_ms,
         )
 
     def _form(self, like: tuple[str | int, ...], line: Line) -> str:
@@ -143,11 +146,11 @@ class LogBooks:
         members: dict[str, Any] = msgspec.to_builtins(self._record(0.0, line))
         tokens = ",".join(f'"{name}":%d' for name in Tokens.__struct_fields__)
         places = {
-            "time": '"%s"',
+            "time": '"%s.%03dZ"',
             "id": '"%s"',
-            "tokens": f"{{{tokens}}}",
-            "first_content_ms": "%s",
-            "duration_ms": "%s",
+            "tokens": "{" + tokens + "}",
+            "first_content_ms": "null%.0s" if line.first_content_ms is None else "%.2f",
+            "duration_ms": "%.2f",
         }
         words = [
             f'"{name}":' + (places.get(name) or _json(value).replace("%", "%%")) for name, value in members.items()
@@ -181,12 +184,16 @@ class LogBooks:
         )
 
     def _stamp(self, now: float) -> str:
-        """UTC with milliseconds; the part up to the second is made once a second."""
+        """UTC with milliseconds."""
         second = int(now)
+        return f"{self._to_the_second(second)}.{int((now - second) * 1000):03d}Z"
+
+    def _to_the_second(self, second: int) -> str:
+        """The part that is made once a second."""
         if second != self._second:
             self._second = second
             self._prefix = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-        return f"{self._prefix}.{int((now - second) * 1000):03d}Z"
+        return self._prefix
 
 
 class Tokens(msgspec.Struct, frozen=True, gc=False):

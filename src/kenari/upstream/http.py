@@ -161,12 +161,12 @@ class HttpUpstream:
 class HttpWay:
     """Calls of one address with one head (core.outbound.Way)."""
 
-    __slots__ = ("_head", "_opener", "_pool", "_timeout", "origin")
+    __slots__ = ("_head", "_idle", "_opener", "_timeout", "origin")
 
     def __init__(
         self, opener: HttpUpstream, pool: Pool[Connection], origin: Origin, head: bytes, timeout: float
     ) -> None:
-        self._opener, self._pool, self.origin, self._timeout = opener, pool, origin, timeout
+        self._opener, self._idle, self.origin, self._timeout = opener, pool.idle_to(origin), origin, timeout
         self._head = head.replace(b"%", b"%%") + b"content-length: %d\r\n\r\n%b"
 
     def send(
@@ -175,13 +175,12 @@ class HttpWay:
         """Begin a call. `stream` is the body where it is sent while it comes."""
         message = self._head % (len(body) if stream is None else stream.size, body)
         call = HttpCall(self._opener, self.origin, message, self._timeout, receiver, hearer, stream)
-        while True:
-            connection = self._pool.take(self.origin)
-            if connection is None:
-                self._opener.open_for(call)
+        idle = self._idle
+        while idle:
+            if idle.pop().send(call):
                 return call
-            if connection.send(call):
-                return call
+        self._opener.open_for(call)
+        return call
 
 
 _NOWHERE = Origin(tls=False, host="", port=0, authority="", place="")

@@ -39,16 +39,14 @@ class Pool(Generic[C]):
         """A connection stands."""
         self._open.add(connection)
 
-    def take(self, origin: Origin) -> C | None:
-        """The idle connection to this origin that was used last, None when there is none; it may be closing."""
-        idle = self._idle.get(origin)
-        return idle.pop() if idle else None
+    def idle_to(self, origin: Origin) -> list[C]:
+        """The idle connections to this origin, now and later; the one that was used last is the last, and whoever takes one takes
+        that. It may be closing."""
+        return self._idle.setdefault(origin, [])
 
     def put(self, connection: C) -> None:
         """Keep a connection for the next call."""
-        idle = self._idle.get(connection.origin)
-        if idle is None:
-            idle = self._idle[connection.origin] = []
+        idle = self.idle_to(connection.origin)
         if len(idle) >= self._max_idle:
             connection.drop()
             return
@@ -69,7 +67,8 @@ class Pool(Generic[C]):
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None
-        self._idle.clear()
+        for idle in self._idle.values():
+            idle.clear()
         for connection in tuple(self._open):
             connection.drop()
 
@@ -86,11 +85,10 @@ class Pool(Generic[C]):
     def _sweep(self) -> None:
         self._sweeper = None
         oldest = self._loop.time() - self._idle_seconds
-        for origin, idle in tuple(self._idle.items()):
+        for idle in self._idle.values():
             for connection in tuple(idle):
                 if connection.idle_since <= oldest:
                     connection.drop()
-            self._idle[origin] = [one for one in idle if one.idle_since > oldest]
-        self._idle = {origin: idle for origin, idle in self._idle.items() if idle}
-        if self._idle:
+            idle[:] = [one for one in idle if one.idle_since > oldest]
+        if any(self._idle.values()):
             self._sweeper = self._loop.call_later(self._idle_seconds / 2, self._sweep)

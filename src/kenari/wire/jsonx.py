@@ -281,7 +281,7 @@ def _without_surrogates(item: Any) -> Any:
         return {_without_surrogates(k): _without_surrogates(v) for k, v in cast("dict[Any, Any]", item).items()}
     if isinstance(item, list):
         return [_without_surrogates(v) for v in cast("list[Any]", item)]
-    return item
+    return _without_surrogates(msgspec.to_builtins(item)) if isinstance(item, msgspec.Struct) else item
 
 
 _MARK = b"\xef\xbb\xbf"

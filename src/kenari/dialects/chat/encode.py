@@ -200,13 +200,22 @@ def source_list(sources: tuple[Source, ...]) -> list[dict[str, str]]:
     return [{"url": source.url, "title": source.title} for source in sources]
 
 
+_COUNTS = b',"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d'
+_WHOLE = (
+    b'{"id":"%b","object":"chat.completion","created":%d,"model":%b,'
+    b'"choices":[{"index":0,"message":{"role":"assistant","content":%b}%b}]%b}'
+)
+COUNTED = _WHOLE.removesuffix(b"%b}") + _COUNTS + b"}}"
+"""The chat.completion object whose usage is two counts and their sum."""
+
+
 def usage_member(usage: Usage) -> bytes:
     """The member `usage` with cached tokens inside the prompt's (U2), details only when there are any (S48); nothing
     when there is no usage."""
     prompt, output = usage.prompt, usage.output or 0
     if not prompt and not output:
         return b""
-    out = b',"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d' % (prompt, output, prompt + output)
+    out = _COUNTS % (prompt, output, prompt + output)
     if usage.cache_read:
         out += b',"prompt_tokens_details":{"cached_tokens":%d}' % usage.cache_read
     if usage.reasoning:
@@ -237,10 +246,7 @@ def encode_reply(reply: Reply, answer: Answer) -> bytes:
 
 def whole(named: Named, message: bytes, end: bytes, usage: Usage) -> bytes:
     """The chat.completion object. `message` is its content and what follows it, `end` what follows the message."""
-    return (
-        b'{"id":"%b","object":"chat.completion","created":%d,"model":%b,'
-        b'"choices":[{"index":0,"message":{"role":"assistant","content":%b}%b}]%b}'
-    ) % (named.id.encode(), named.created, named.model, message, end, usage_member(usage))
+    return _WHOLE % (named.id.encode(), named.created, named.model, message, end, usage_member(usage))
 
 
 def _more(reply: Reply, answer: Answer, thought: bytes, calls: list[dict[str, Any]]) -> bytes:

@@ -4,17 +4,24 @@ from kenari.core.events import Stop
 from kenari.core.profile import Profile
 from kenari.dialects.base import Named, Passed
 from kenari.dialects.chat.decode import FINISH
-from kenari.dialects.chat.encode import whole
+from kenari.dialects.chat.encode import COUNTED, whole
 from kenari.dialects.chat.plain import plain_answer
 
-_STOPS = {word: Stop(FINISH[word], word) for word in ("stop", "length")}
+_ENDS = {word: (Stop(FINISH[word], word), b',"finish_reason":"%b"' % word.encode()) for word in ("stop", "length")}
 
 
 def pass_reply(body: bytes, named: Named, profile: Profile) -> Passed | None:
     """What decoding, folding and encoding make of this answer; None where it takes these steps, or counts are missing."""
     said = None if profile.think_tags else plain_answer(body)
-    if said is None or said.usage is None or not said.usage.fresh or not said.usage.output:
+    usage = said.usage if said is not None else None
+    if said is None or usage is None or not usage.fresh or not usage.output:
         return None
-    end = b',"finish_reason":"' + said.word.encode() + b'"'
-    client = whole(named, b'"' + said.text + b'"', end, said.usage)
-    return Passed(client, len(said.text), said.usage, _STOPS[said.word])
+    text, fresh, output = said.text, usage.fresh, usage.output
+    stop, end = _ENDS[said.word]
+    message = b'"' + text + b'"'
+    if not (usage.cache_read or usage.cache_write_5m or usage.reasoning):  # two counts are all there is to say
+        counts = (fresh, output, fresh + output)
+        client = COUNTED % (named.id.encode(), named.created, named.model, message, end, *counts)
+    else:
+        client = whole(named, message, end, usage)
+    return Passed(client, len(text), usage, stop)

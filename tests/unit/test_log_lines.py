@@ -1,0 +1,92 @@
+"""Lines of the log are put into words by forms (keeper/books.py): as if each record were written by itself."""
+
+import io
+import json
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from kenari.core.ports import Leg, Line
+from kenari.core.request import Notice
+from kenari.core.usage import Usage
+from kenari.keeper.books import LogBooks, Record, Tokens
+from kenari.wire import jsonx
+
+TEXTS = st.sampled_from(["", "a", "%s", "%%d", '"id":"', "\\", "é\n", "\ud800", "\x00", "{}", "null"])
+COUNTS = st.none() | st.integers(0, 10**9)
+TIMES = st.floats(0, 10**7)
+USAGES = st.builds(Usage, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS, st.booleans())
+LINES = st.builds(
+    Line,
+    id=st.sampled_from(["0123456789abcdef", "x%s", "", "é"]),
+    account=TEXTS,
+    key=TEXTS,
+    model=TEXTS,
+    target=TEXTS,
+    client_format=st.sampled_from(["chat", "responses"]),
+    provider_format=st.sampled_from(["", "messages"]),
+    stream=st.booleans(),
+    status=st.sampled_from([0, 200, 499]),
+    code=TEXTS,
+    ending=st.sampled_from(["done", "failed", "crashed"]),
+    usage=USAGES,
+    legs=st.lists(st.builds(Leg, TEXTS, USAGES, TEXTS, TIMES), max_size=2),
+    first_content_ms=st.none() | TIMES,
+    duration_ms=TIMES,
+    notices=st.lists(st.builds(Notice, TEXTS), max_size=1),
+    peer=TEXTS,
+    counted=TEXTS,
+)
+
+
+def record(time: str, line: Line) -> Record:
+    """What is said of a line."""
+    usage, first = line.usage, line.first_content_ms
+    return Record(
+        time=time,
+        id=line.id,
+        account=line.account,
+        key=line.key,
+        model=line.model,
+        target=line.target,
+        client=line.client_format,
+        provider=line.provider_format,
+        stream=line.stream,
+        status=line.status,
+        reason=line.ending,
+        tokens=Tokens(
+            input=usage.fresh or 0,
+            cache_read=usage.cache_read or 0,
+            cache_write=usage.cache_write,
+            output=usage.output or 0,
+        ),
+        estimated=usage.estimated,
+        first_content_ms=None if first is None else round(first, 2),
+        duration_ms=round(line.duration_ms, 2),
+        attempts=len(line.legs),
+        peer=line.peer,
+        code=line.code,
+        counted=line.counted,
+        notices=[notice.name for notice in line.notices],
+    )
+
+
+@given(lines=st.lists(LINES, min_size=1, max_size=4))
+@settings(max_examples=300, deadline=None)
+@example([Line(id="a", key="%d"), Line(id="b", key="%d", duration_ms=2.345, usage=Usage(fresh=3))])
+@example([Line(id="a", first_content_ms=0.0), Line(id="b"), Line(id="c", first_content_ms=1.005)])
+def test_a_line_says_the_same_whichever_lines_came_before(lines: list[Line]) -> None:
+    out, now = io.StringIO(), [0.0]
+    books = LogBooks("json", lambda: now[0], lambda delay, call: None, out)
+    times = [
+        "1970-01-01T00:00:01.250Z",
+        "1970-01-01T00:00:01.999Z",
+        "2026-01-02T03:04:05.500Z",
+        "1970-01-01T00:00:00.000Z",
+    ]
+    for number, line in enumerate(lines):
+        now[0] = [1.25, 1.9999, 1767323045.5, 0.0][number]
+        books.settle(None, line)
+    books.flush()
+    written = [json.loads(one) for one in out.getvalue().splitlines()]
+    assert written == [json.loads(jsonx.encode(record(time, line))) for time, line in zip(times, lines, strict=False)]
