@@ -12,6 +12,7 @@ from kenari.doors.connection import Connection
 from kenari.doors.edge import Edge
 from kenari.doors.limits import EdgeLimits
 from kenari.doors.repeat import Repeat
+from kenari.wire.repeat import known_head
 
 Seen = tuple[str, str, str, dict[bytes, bytes], bytes, str]
 
@@ -134,6 +135,23 @@ def test_a_head_that_comes_again_means_the_same(
     ]
     fast, slow = asyncio.run(heard(reads, remembers=True)), asyncio.run(heard(reads, remembers=False))
     assert fast[:3] == slow[:3]
+
+
+def test_a_head_that_is_cut_is_none() -> None:
+    """Whatever else is in the bytes, and however its length may be read."""
+    whole = b"POST / HTTP/1.1\r\ncontent-length: 5\r\nx: y\r\n\r\nhello"
+    head = known_head(whole, 5)
+    assert head is not None
+    assert head.body_of(whole) == b"hello"
+    assert head.body_of(whole.replace(b": 5", b": 11") + b" world") == b"hello world"
+    assert head.body_of(whole.replace(b": 5", b": 05")) is None
+    for end in range(len(whole)):
+        assert head.body_of(whole[:end]) is None
+    for size in range(len(head.after) + 12):  # as if nothing stood behind a length
+        assert head.body_of(head.before + b"%d" % size + b"x" * 1) is None
+        assert (
+            head.body_of(head.before + b"%d" % (size + 1) + b"x" * (size + len(head.after) - len(head.before))) is None
+        )
 
 
 def test_it_is_recognised() -> None:

@@ -415,7 +415,7 @@ def test_a_fault_of_ours_is_told_and_booked(monkeypatch: pytest.MonkeyPatch) -> 
             (got, sent) = served(script, True, json.dumps(BODY).encode())
             assert (got[0], sent) == (500, 1)
     with monkeypatch.context() as patch:  # the answer was out when its line was made
-        patch.setattr(lane.Lane, "end", fails)
+        patch.setattr(lane, "end_line", fails)
         rig = kit.Rig([ANSWER, ANSWER])
         assert served(ANSWER, True, json.dumps(BODY).encode(), rig=rig)[0][0] == 200
         assert (rig.books.lines[1].status, rig.books.lines[1].code) == (500, "internal_error")

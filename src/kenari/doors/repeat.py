@@ -20,13 +20,12 @@ class Repeat:
     def again(self, data: bytes, request_id: str, limit: int) -> HttpExchange | None:
         """The request with the same head, None when it is another head, or is not whole, or its body is larger than
         `limit`."""
-        _, after, start, _ = self._head
         body = self._head.body_of(data)
         if body is None or len(body) > limit:
             return None
         known = self._exchange
         headers = known.headers.copy()
-        headers[b"content-length"] = data[start : len(data) - len(body) - len(after)]
+        headers[b"content-length"] = b"%d" % len(body)
         again = HttpExchange(known.wire, request_id, known.method, known.path, known.query, headers, body, known.peer)
         again.repeat = self
         return again

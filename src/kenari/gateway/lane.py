@@ -171,18 +171,19 @@ class Lane:
         line = copy(like)
         line.id = id
         try:
-            self.end(line, usage, ending, seconds)
+            end_line(line, usage, ending, seconds)
             if line.price is not None:
                 line.charge = self.services.pricing.charge(line.legs, line.price)
         except Exception as fault:  # noqa: BLE001 - ours: it is told by the line
             break_line(line, fault)
         return line
 
-    def end(self, line: Line, usage: Usage, ending: Ending, seconds: float) -> None:
-        """How a request that passed whole has ended."""
-        ms = seconds * 1000
-        line.usage, line.legs, line.ending = usage, [Leg(line.target, usage, "ok", ms)], ending
-        line.first_content_ms = line.duration_ms = ms
+
+def end_line(line: Line, usage: Usage, ending: Ending, seconds: float) -> None:
+    """A request that passes whole has ended."""
+    ms = seconds * 1000
+    line.usage, line.legs, line.ending = usage, [Leg(line.target, usage, "ok", ms)], ending
+    line.first_content_ms = line.duration_ms = ms
 
 
 class Passage(msgspec.Struct, eq=False):
@@ -232,7 +233,7 @@ class Passage(msgspec.Struct, eq=False):
         if self.entry is not None:
             line = self.entry.line
             line.target, line.provider_format, line.status = pattern.candidate.id, pattern.candidate.dialect.name, 200
-            lane.end(line, passed.usage, ending, seconds)
+            end_line(line, passed.usage, ending, seconds)
             self.entry.close(None)
         elif self.hold is not None:  # as it always is then
             like = lane.like or lane.liken(exchange)

@@ -12,25 +12,23 @@ _DIGITS = 9
 
 
 class KnownHead(NamedTuple):
-    """What stands before the digits of a head's length, and behind them, the blank line included; where the digits begin,
-    and where what is behind them ends at the latest."""
+    """What stands before the digits of a head's length, and behind them, the blank line included; where what is behind them
+    ends at the latest."""
 
     before: bytes
     after: bytes
-    start: int
     last: int
 
     def body_of(self, data: bytes) -> bytes | None:
-        """The body of a message that is all of `data` and begins with this head; None for any other."""
-        before, after, start, last = self
-        if not data.startswith(before):
-            return None
+        """The body of a message that is all of `data` and begins with this head; None for any other (and for one whose length is
+        not written in the fewest digits)."""
+        before, after, last = self
+        start = len(before)
         end = data.find(after, start, last)
         if end < 0:
             return None
-        digits = data[start:end]
         body = data[end + len(after) :]
-        return body if digits.isdigit() and int(digits) == len(body) else None
+        return body if data[start:end] == b"%d" % len(body) and data.startswith(before) else None
 
 
 def known_head(data: bytes, size: int) -> KnownHead | None:
@@ -50,4 +48,4 @@ def known_head(data: bytes, size: int) -> KnownHead | None:
     if data[stop : stop + 2] != b"\r\n" or not 0 < stop - start <= _DIGITS:
         return None
     after = data[stop : end + 4]
-    return KnownHead(data[:start], after, start, start + _DIGITS + len(after))
+    return KnownHead(data[:start], after, start + _DIGITS + len(after))

@@ -162,23 +162,14 @@ class UsageSeen:
 
 def usage_of(wire: UsageWire) -> Usage | None:
     """The usage of an answer that reports it once: what `UsageSeen` makes of it, at once where nothing about it is odd."""
-    prompt, output, details, spent = (
-        wire.prompt_tokens,
-        wire.completion_tokens,
-        wire.prompt_tokens_details,
-        wire.completion_tokens_details,
-    )
-    cached = written = thought = None
-    if details is not None:
-        cached, written = details.cached_tokens, details.cache_write_tokens
-    if spent is not None:
-        thought = spent.reasoning_tokens
-    elsewhere = wire.prompt_cache_hit_tokens is not None or wire.cached_tokens is not None
-    if elsewhere or thought or not (prompt and output and 0 < prompt <= MOST and 0 < output <= MOST):
+    prompt, output = wire.prompt_tokens, wire.completion_tokens
+    details, spent = wire.prompt_tokens_details, wire.completion_tokens_details
+    cached, written = (None, None) if details is None else (details.cached_tokens, details.cache_write_tokens)
+    thought = None if spent is None else spent.reasoning_tokens
+    odd = cached or written or thought or wire.prompt_cache_hit_tokens is not None or wire.cached_tokens is not None
+    if odd or not (prompt and output and 0 < prompt <= MOST and 0 < output <= MOST):
         return UsageSeen().take(wire)
-    if not (cached or written):
-        return Usage(fresh=prompt, cache_read=cached, cache_write_5m=written, output=output, reasoning=thought)
-    return UsageSeen().take(wire)
+    return Usage(fresh=prompt, cache_read=cached, cache_write_5m=written, output=output, reasoning=thought)
 
 
 def _later(old: int | None, new: int | None) -> int | None:
