@@ -111,7 +111,7 @@ class Keep:
         self.serving: Serving | None = None
         self._started = time.time()
         self.metrics = Metrics(config.currency, VERSION, self._counted_as, self._gauges)
-        self._log = LogBooks(config.server.log, time.time, loop.call_later, tap=self.metrics.count)
+        self._log = LogBooks(config.server.log, time.time, loop.call_later, tap=self.metrics)
         self.store = make_store(config, root)
         self.ledger = None if self.store is None else make_books(config, self.store, self._log, self.folder)
         self.books: NodeBooks = self._log if self.ledger is None else self.ledger

@@ -2,14 +2,19 @@
 
 import io
 import json
+from typing import Any
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from kenari.core.alike import Alike, Ended
 from kenari.core.ports import Leg, Line
+from kenari.core.price import Price
 from kenari.core.request import Notice
 from kenari.core.usage import Usage
 from kenari.keeper.books import LogBooks, Record, Tokens
+from kenari.keeper.metrics import Metrics
+from kenari.ledger.price import charge
 from kenari.wire import jsonx
 
 TEXTS = st.sampled_from(["", "a", "%s", "%%d", '"id":"', "\\", "é\n", "\ud800", "\x00", "{}", "null"])
@@ -90,3 +95,39 @@ def test_a_line_says_the_same_whichever_lines_came_before(lines: list[Line]) -> 
     books.flush()
     written = [json.loads(one) for one in out.getvalue().splitlines()]
     assert written == [json.loads(jsonx.encode(record(time, line))) for time, line in zip(times, lines, strict=False)]
+
+
+PRICE = Price(version="p", input=3, output=5, cache_read=1, cache_write=2, cache_write_1h=4)
+ALIKE = [
+    Alike(
+        Line(id="", account="a%", key="k", model="m", target="p/m", status=200, price=price, peer="192.0.2.1"), charge
+    )
+    for price in (None, PRICE)
+]
+
+
+@given(
+    endings=st.lists(
+        st.tuples(st.sampled_from(ALIKE), USAGES, st.sampled_from(["done", "length"]), st.floats(0, 1000)), min_size=1
+    ),
+    style=st.sampled_from(["json", "text"]),
+)
+def test_requests_that_ended_alike_are_logged_and_counted_as_their_lines(endings: list[Any], style: str) -> None:
+    """U4: tokens, money and times too."""
+    ended = [
+        Ended(alike, f"{at:016x}", usage, ending, seconds) for at, (alike, usage, ending, seconds) in enumerate(endings)
+    ]
+    seen: list[tuple[str, bytes]] = []
+    for made in (False, True):
+        out, metrics = io.StringIO(), Metrics("USD", "1", lambda model: model)
+        books = LogBooks(style, lambda: 5.0, lambda delay, call: None, out, metrics)
+        for one in ended:
+            books.settle_later(None, one() if made else one)
+        books.flush()
+        counted = metrics.render("")[0]
+        seen.append((out.getvalue(), b"\n".join(one for one in counted.splitlines() if one.startswith(b"kenari_"))))
+    assert seen[0] == seen[1]
+    lines = [one() for one in ended]
+    assert [line.charge for line in lines] == [
+        charge(line.legs, line.price) if line.price is not None else 0 for line in lines
+    ]

@@ -148,7 +148,7 @@ def test_the_format_follows_what_a_scraper_accepts() -> None:
 def test_the_books_log_is_tapped() -> None:
     """Whatever is logged is counted: requests of this process, of workers, and those that crashed."""
     metrics, out = make(), io.StringIO()
-    books = LogBooks("json", lambda: 0.0, lambda delay, call: call(), out, metrics.count)
+    books = LogBooks("json", lambda: 0.0, lambda delay, call: call(), out, metrics)
     books.settle(None, line(ending="crashed"))
     books.flush()
     assert samples(metrics)["kenari_requests_total{format=chat,model=m,reason=crashed,status=200}"] == 1
@@ -157,7 +157,7 @@ def test_the_books_log_is_tapped() -> None:
 
 def test_a_line_that_is_made_later_is_made_once_and_before_it_is_counted() -> None:
     metrics, out, made = make(), io.StringIO(), list[int]()
-    books = LogBooks("json", lambda: 0.0, lambda delay, call: None, out, metrics.count)
+    books = LogBooks("json", lambda: 0.0, lambda delay, call: None, out, metrics)
     hold = books.admit(Reservation(id="1", caller=OPERATOR, model="m"))
     assert books.in_flight == 1
 

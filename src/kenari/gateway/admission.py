@@ -52,12 +52,6 @@ def line_of(exchange: Exchange, client_format: str) -> Line:
     )
 
 
-def break_line(line: Line, fault: Exception) -> None:
-    """A fault of ours has ended the request."""
-    log_fault(fault, line.id)
-    line.code, line.ending, line.status = "internal_error", "failed", 500
-
-
 class Entry:
     """One request's way in and out, whatever its endpoint. `admission` and `hold` are what it was given; None where it got
     none (yet). Used as a context: whatever ends it is the client's answer, in the format of `dialect`, and the line's;
@@ -165,7 +159,9 @@ class Entry:
         answer_error(self.exchange, self.dialect, error)
 
     def _break(self, fault: Exception) -> None:
-        break_line(self.line, fault)
+        line = self.line
+        log_fault(fault, line.id)
+        line.code, line.ending, line.status = "internal_error", "failed", 500
         answer_error(self.exchange, self.dialect, internal())
 
     def _leave(self) -> None:

@@ -8,20 +8,18 @@ request becomes one that is served by callback (`Direct`), as if it had always b
 
 import time
 from collections.abc import Coroutine
-from copy import copy
-from functools import partial
 from typing import Any
 
 import msgspec
 
+from kenari.core.alike import Alike, Ended
 from kenari.core.caller import Caller
 from kenari.core.errors import KenariError
 from kenari.core.outbound import Call, Receiver, Way
 from kenari.core.ports import Admission, Ending, Exchange, Hold, Leg, Line, Reservation, Watcher
 from kenari.core.price import Price
-from kenari.core.usage import Usage
 from kenari.dialects.base import Cut, Named, Passed
-from kenari.gateway.admission import Entry, break_line, line_of
+from kenari.gateway.admission import Entry, line_of
 from kenari.gateway.direct import Direct
 from kenari.gateway.heads import JSON, id_lines
 from kenari.gateway.plan import Candidate, Plan
@@ -83,17 +81,28 @@ class Waiting:
 
 
 class Lane:
-    """Requests of one caller to one pattern. `head` is what their answers begin with, `like` what the lines of those that pass whole
-    have in common."""
+    """Requests of one caller to one pattern. `head` is what their answers begin with, `alike` what the lines of those that pass
+    whole have in common."""
 
-    __slots__ = ("_after", "_before", "_catalog", "_secret", "caller", "head", "like", "pattern", "services", "waiting")
+    __slots__ = (
+        "_after",
+        "_before",
+        "_catalog",
+        "_secret",
+        "alike",
+        "caller",
+        "head",
+        "pattern",
+        "services",
+        "waiting",
+    )
 
     def __init__(self, waiting: Waiting, services: Services, pattern: Pattern, caller: Caller) -> None:
         self.waiting, self.services, self.pattern, self.caller = waiting, services, pattern, caller
         self.head = _HEAD + pattern.told if services.tells_target(caller) else _HEAD
         self._before = self._after = self._secret = b""
         self._catalog = services.catalog
-        self.like: Line | None = None
+        self.alike: Alike | None = None
 
     def lead(self, cut: Cut, secret: bytes) -> None:
         """From now on `take` may be asked for requests of the connection. `cut` and `secret` are those of its last one."""
@@ -160,30 +169,12 @@ class Lane:
         line.price = pattern.price
         return line
 
-    def liken(self, exchange: Exchange) -> Line:
+    def liken(self, exchange: Exchange) -> Alike:
         """What the lines of all requests have in common that pass whole, this one's and those that follow."""
-        like = self.like = self.begun(exchange)
-        like.target, like.provider_format, like.status = self.pattern.candidate.id, like.client_format, 200
-        return like
-
-    def line(self, like: Line, id: str, usage: Usage, ending: Ending, seconds: float) -> Line:
-        """The line of a request that passed whole, after so many seconds."""
-        line = copy(like)
-        line.id = id
-        try:
-            end_line(line, usage, ending, seconds)
-            if line.price is not None:
-                line.charge = self.services.pricing.charge(line.legs, line.price)
-        except Exception as fault:  # noqa: BLE001 - ours: it is told by the line
-            break_line(line, fault)
-        return line
-
-
-def end_line(line: Line, usage: Usage, ending: Ending, seconds: float) -> None:
-    """A request that passes whole has ended."""
-    ms = seconds * 1000
-    line.usage, line.legs, line.ending = usage, [Leg(line.target, usage, "ok", ms)], ending
-    line.first_content_ms = line.duration_ms = ms
+        line = self.begun(exchange)
+        line.target, line.provider_format, line.status = self.pattern.candidate.id, line.client_format, 200
+        alike = self.alike = Alike(line, self.services.pricing.charge)
+        return alike
 
 
 class Passage(msgspec.Struct, eq=False):
@@ -233,12 +224,12 @@ class Passage(msgspec.Struct, eq=False):
         if self.entry is not None:
             line = self.entry.line
             line.target, line.provider_format, line.status = pattern.candidate.id, pattern.candidate.dialect.name, 200
-            end_line(line, passed.usage, ending, seconds)
+            line.first_content_ms, line.usage, line.ending = seconds * 1000, passed.usage, ending
+            line.legs = [Leg(line.target, passed.usage, "ok", seconds * 1000)]
             self.entry.close(None)
         elif self.hold is not None:  # as it always is then
-            like = lane.like or lane.liken(exchange)
-            finish = partial(lane.line, like, exchange.id, passed.usage, ending, seconds)
-            services.books.settle_later(self.hold, finish)
+            alike = lane.alike or lane.liken(exchange)
+            services.books.settle_later(self.hold, Ended(alike, exchange.id, passed.usage, ending, seconds))
 
     def become(self) -> Receiver | None:
         """Go on as a request that is served by callback; who hears of the provider from now on, and has heard of what came.

@@ -6,22 +6,34 @@ What a node must have once lives in the keeper; with one process its ports are p
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO
 
 import msgspec
 
+from kenari.core.alike import Alike, Ended
 from kenari.core.ports import Hold, Line, Reservation
+from kenari.core.usage import Usage
 from kenari.wire import jsonx
 
 Clock = Callable[[], float]
-Tap = Callable[[Line], None]
-"""Hears every line that is logged, when it is written (metrics)."""
 Later = Callable[[float, Callable[[], None]], object]
 FLUSH_SECONDS = 0.05
 FLUSH_LINES = 32
 """More would only spread what requests leave behind over memory that is not in the caches any more."""
 MAX_FORMS = 1024
 """Kinds of lines that are remembered."""
+
+
+class Tap(Protocol):
+    """Hears every line that is logged, when it is written (metrics)."""
+
+    def count(self, line: Line) -> None:
+        """A line."""
+        ...
+
+    def count_ended(self, ended: Ended) -> None:
+        """The same of one that is not made."""
+        ...
 
 
 class LogBooks:
@@ -37,6 +49,7 @@ class LogBooks:
         self._scheduled = False
         self._second, self._prefix = -1, ""
         self._forms: dict[tuple[str | int, ...], str] = {}  # of lines that differ in times and tokens only
+        self._alike: dict[tuple[Alike, str, bool], str] = {}  # of those that say so themselves
         self._owned: dict[str, tuple[str, Reservation]] = {}
         self.in_flight = 0
 
@@ -94,15 +107,30 @@ class LogBooks:
         if self._lines:
             out = self._out or sys.stdout
             waiting, self._lines = self._lines, []
-            lines = [(now, line if isinstance(line, Line) else line()) for now, line in waiting]
-            if self._tap is not None:
-                for _, line in lines:
-                    self._tap(line)
-            if self._style == "json":
-                out.write("".join([self._as_json(now, line) for now, line in lines]))
-            else:
-                out.write("".join([_as_text(self._record(now, line)) for now, line in lines]))
+            out.write("".join([self._put(now, one) for now, one in waiting]))
             out.flush()
+
+    def _put(self, now: float, one: Line | Callable[[], Line]) -> str:
+        """Count a line, and put it into words."""
+        json, tap = self._style == "json", self._tap
+        if isinstance(one, Ended) and json:
+            if tap is not None:
+                tap.count_ended(one)
+            return self._ended_as_json(now, one)
+        line = one if isinstance(one, Line) else one()
+        if tap is not None:
+            tap.count(line)
+        return self._as_json(now, line) if json else _as_text(self._record(now, line))
+
+    def _ended_as_json(self, now: float, ended: Ended) -> str:
+        kind = (ended.alike, ended.ending, ended.usage.estimated)
+        form = self._alike.get(kind)
+        if form is None:
+            if len(self._alike) >= MAX_FORMS:
+                self._alike.clear()
+            form = self._alike[kind] = self._form(ended())
+        time = f"{ended.seconds * 1000:.2f}"
+        return self._fill(form, now, ended.id, ended.usage, time, time)
 
     def _as_json(self, now: float, line: Line) -> str:
         """What lines have in common is put into words once (`_form`); a line with notices is like no other."""
@@ -124,39 +152,44 @@ class LogBooks:
             line.counted,
             len(line.legs),
             usage.estimated,
-            first is None,
         )
+        form = self._forms.get(like)
+        if form is None:
+            if len(self._forms) >= MAX_FORMS:
+                self._forms.clear()
+            form = self._forms[like] = self._form(line)
+        time = "null" if first is None else f"{first:.2f}"
+        return self._fill(form, now, line.id, usage, time, f"{line.duration_ms:.2f}")
+
+    def _fill(self, form: str, now: float, id: str, usage: Usage, first: str, duration: str) -> str:
         second = int(now)
-        return (self._forms.get(like) or self._form(like, line)) % (
+        return form % (
             self._prefix if second == self._second else self._to_the_second(second),
             (now - second) * 1000,
-            line.id,
+            id,
             usage.fresh or 0,
             usage.cache_read or 0,
             (usage.cache_write_5m or 0) + (usage.cache_write_1h or 0),
             usage.output or 0,
-            first or 0.0,
-            line.duration_ms,
+            first,
+            duration,
         )
 
-    def _form(self, like: tuple[str | int, ...], line: Line) -> str:
+    def _form(self, line: Line) -> str:
         """The record of such a line with places for what differs."""
-        if len(self._forms) >= MAX_FORMS:
-            self._forms.clear()
         members: dict[str, Any] = msgspec.to_builtins(self._record(0.0, line))
         tokens = ",".join(f'"{name}":%d' for name in Tokens.__struct_fields__)
         places = {
             "time": '"%s.%03dZ"',
             "id": '"%s"',
             "tokens": "{" + tokens + "}",
-            "first_content_ms": "null%.0s" if line.first_content_ms is None else "%.2f",
-            "duration_ms": "%.2f",
+            "first_content_ms": "%s",
+            "duration_ms": "%s",
         }
         words = [
             f'"{name}":' + (places.get(name) or _json(value).replace("%", "%%")) for name, value in members.items()
         ]
-        form = self._forms[like] = "{" + ",".join(words) + "}\n"
-        return form
+        return "{" + ",".join(words) + "}\n"
 
     def _record(self, now: float, line: Line) -> "Record":
         usage = line.usage

@@ -14,7 +14,8 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
-from kenari.core.ports import Line
+from kenari.core.alike import Alike, Ended
+from kenari.core.ports import Leg, Line
 from kenari.core.price import UNIT
 
 Gauges: TypeAlias = Mapping[str, float]
@@ -23,6 +24,9 @@ DURATION_BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.
 """Seconds; an answer of a model takes from a moment to half an hour."""
 MAX_SERIES = 10_000
 """No family keeps more label sets than this; what is new beyond it is counted under the model `other`."""
+
+MAX_ALIKE = 1024
+"""Kinds of requests whose place is remembered."""
 
 GAUGES = {
     "in_flight": "Requests that are being answered.",
@@ -103,14 +107,14 @@ class Metrics(Collector):
         self._requests: dict[tuple[str, str, int, str], _Requests] = {}
         self._calls: dict[tuple[str, str], _Calls] = {}
         self._codes: dict[str, int] = {}
+        self._alike: dict[tuple[Alike, str], _Requests] = {}
         self._registry = CollectorRegistry()
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
 
     def count(self, line: Line) -> None:
         """One finished request."""
-        kind = (self._label(line.model) if line.model else "", line.client_format, line.status, line.ending)
-        requests = self._requests.get(kind) or self._more_requests(kind)
+        requests = self._alike_to(line, line.ending)
         requests.number += 1
         if line.code:
             self._codes[line.code] = self._codes.get(line.code, 0) + 1
@@ -122,18 +126,43 @@ class Metrics(Collector):
             model.first.add(line.first_content_ms / 1000)
         model.money += line.charge
         for leg in line.legs:
-            calls = self._calls.get((leg.target, leg.outcome)) or self._more_calls(leg.target, leg.outcome)
-            usage = leg.usage
-            calls.number += 1
-            calls.estimated += usage.estimated
-            if leg.billed:
-                fresh, read, write = usage.fresh or 0, usage.cache_read or 0, usage.cache_write
-                model.input += fresh
-                model.cache_read += read
-                model.cache_write += write
-                model.output += usage.output or 0
-                calls.cached += read
-                calls.prompt += fresh + read + write
+            self._count_call(model, leg)
+
+    def count_ended(self, ended: Ended) -> None:
+        """The same of a request whose line is not made."""
+        kind = (ended.alike, ended.ending)
+        requests = self._alike.get(kind)
+        if requests is None:
+            if len(self._alike) >= MAX_ALIKE:
+                self._alike.clear()
+            requests = self._alike[kind] = self._alike_to(ended.alike.line, ended.ending)
+        requests.number += 1
+        model, leg = requests.model, ended.leg
+        seconds = leg.ms / 1000
+        model.durations.add(seconds)
+        model.first.add(seconds)
+        model.money += ended.charge(leg)
+        self._count_call(model, leg)
+
+    def _alike_to(self, line: Line, ending: str) -> _Requests:
+        """Where requests with such a line are counted that end so."""
+        kind = (self._label(line.model) if line.model else "", line.client_format, line.status, ending)
+        return self._requests.get(kind) or self._more_requests(kind)
+
+    def _count_call(self, model: _Model, leg: Leg) -> None:
+        calls = self._calls.get((leg.target, leg.outcome)) or self._more_calls(leg.target, leg.outcome)
+        usage = leg.usage
+        calls.number += 1
+        calls.estimated += usage.estimated
+        if leg.billed:
+            fresh, read = usage.fresh or 0, usage.cache_read or 0
+            write = (usage.cache_write_5m or 0) + (usage.cache_write_1h or 0)
+            model.input += fresh
+            model.cache_read += read
+            model.cache_write += write
+            model.output += usage.output or 0
+            calls.cached += read
+            calls.prompt += fresh + read + write
 
     def _more_requests(self, kind: tuple[str, str, int, str]) -> _Requests:
         """The place where requests of a kind are counted that has none yet."""
