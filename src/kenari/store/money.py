@@ -95,7 +95,9 @@ class Batch:
         accounts = sorted({account for account, _, unlimited in who if not unlimited})
         if accounts:
             self._load_accounts(accounts)
-        closing = [closed_by(move) for move in moves if isinstance(move, (Settle, Release))]
+        closing = [
+            closed_by(move) for move in moves if isinstance(move, Release) or (isinstance(move, Settle) and move.held)
+        ]
         if closing:
             self._close_holds(closing)
         keys = {key for _, key, unlimited in who if key and not unlimited}

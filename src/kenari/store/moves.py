@@ -32,9 +32,10 @@ class Adopt(msgspec.Struct, frozen=True):
 
 
 class Settle(msgspec.Struct, frozen=True):
-    """Close a hold with its line."""
+    """Close a hold with its line. Not `held`: the table has neither the hold nor the line, and need not be asked."""
 
     settlement: Settlement
+    held: bool = True
 
 
 class Release(msgspec.Struct, frozen=True):
