@@ -12,7 +12,7 @@ from kenari.store.moves import Release, Settle
 from kenari.store.records import HoldRow, Settlement
 
 
-class OpenRequest(msgspec.Struct):
+class OpenRequest(msgspec.Struct, gc=False):
     """A request that is not settled yet: what its line needs should its owner die. `journalled`: its hold is in the journal,
     not in the store."""
 

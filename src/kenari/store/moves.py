@@ -31,7 +31,7 @@ class Adopt(msgspec.Struct, frozen=True):
     hold: HoldRow
 
 
-class Settle(msgspec.Struct, frozen=True):
+class Settle(msgspec.Struct, frozen=True, gc=False):
     """Close a hold with its line. Not `held`: the table has neither the hold nor the line, and need not be asked."""
 
     settlement: Settlement
