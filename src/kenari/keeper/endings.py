@@ -7,6 +7,7 @@ import msgspec
 from kenari.core.ports import Hold, Line
 from kenari.core.price import Price
 from kenari.core.usage import Usage
+from kenari.keeper.spool import SpooledRelease
 from kenari.ledger.lines import Bill, encode_body
 from kenari.store.moves import Release, Settle
 from kenari.store.records import HoldRow, Settlement
@@ -116,3 +117,8 @@ def hold_row(request: OpenRequest, now: float) -> HoldRow:
         price=request.price,
         unlimited=caller.unlimited,
     )
+
+
+def given_back(hold: Hold) -> SpooledRelease:
+    """A hold that is closed without a line, as spool and journal keep it."""
+    return SpooledRelease(hold.id, hold.caller.account, hold.caller.unlimited)

@@ -15,10 +15,10 @@ from kenari.core.errors import KenariError
 from kenari.core.ports import Hold, Line, Reservation
 from kenari.keeper.books import LogBooks
 from kenari.keeper.drain import drain
-from kenari.keeper.endings import Ending, OpenRequest, hold_row, settlement_of
+from kenari.keeper.endings import Ending, OpenRequest, given_back, hold_row, settlement_of
 from kenari.keeper.journal import Journal
 from kenari.keeper.outage import Outage
-from kenari.keeper.spool import Spool, SpooledHold, SpooledLine, SpooledNotes, SpooledRelease
+from kenari.keeper.spool import Spool, SpooledHold, SpooledLine, SpooledNotes, SpooledRelease, told
 from kenari.ledger.lines import bill_of, crashed_bill
 from kenari.store.database import Refused
 from kenari.store.moves import Release, Settle
@@ -244,7 +244,7 @@ class StoreBooks:
         if line.ending == "refused":
             self._log.settle(hold, line)
             if journalled and self._journal is not None:
-                self._journal.give_back(_given_back(hold))
+                self._journal.give_back(given_back(hold))
             return Release(hold.id, hold.caller.account, hold.caller.unlimited)
         if line.price is None and request is not None:
             line.price = request.price
@@ -271,7 +271,7 @@ class StoreBooks:
         except Exception as fault:  # noqa: BLE001 - ours: the others are kept
             _log.error("the line of request %s cannot be made: %s", ending.id, type(fault).__name__)
             return
-        kept = self._keep(SpooledLine(move.settlement) if isinstance(move, Settle) else _given_back(ending.hold))
+        kept = self._keep(SpooledLine(move.settlement) if isinstance(move, Settle) else given_back(ending.hold))
         if kept and self._journal is not None:
             self._journal.forget(ending.id)
 
@@ -389,7 +389,7 @@ class StoreBooks:
             self._spool.append(SpooledHold(hold_row(request, self._now())))
         except (KenariError, OSError) as error:
             if asked:  # the store may have opened a hold without being able to say so
-                self._keep(_given_back(Hold(reservation.id, reservation.caller)))
+                self._keep(given_back(Hold(reservation.id, reservation.caller)))
             if isinstance(error, OSError):
                 _log.error("the spool cannot be written: %s", error.strerror)
                 raise outage.refusal() from None
@@ -401,7 +401,7 @@ class StoreBooks:
         try:
             self._spool.append(record)
         except OSError as error:
-            _log.error("the spool cannot be written: %s. what it should hold: %s", error.strerror, _told(record))
+            _log.error("the spool cannot be written: %s. what it should hold: %s", error.strerror, told(record))
             return False
         return True
 
@@ -448,14 +448,3 @@ class StoreBooks:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _given_back(hold: Hold) -> SpooledRelease:
-    return SpooledRelease(hold.id, hold.caller.account, hold.caller.unlimited)
-
-
-def _told(record: SpooledLine | SpooledRelease | SpooledNotes) -> str:
-    """What is lost, for the log: ids and amounts."""
-    if isinstance(record, SpooledLine):
-        return f"{record.settlement.id} charge {record.settlement.charge} account {record.settlement.account}"
-    return type(record).__name__

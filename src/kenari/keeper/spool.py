@@ -113,3 +113,10 @@ def write_all(file: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(file, view) :]
+
+
+def told(record: SpooledLine | SpooledRelease | SpooledNotes) -> str:
+    """What is lost, for the log: ids and amounts."""
+    if isinstance(record, SpooledLine):
+        return f"{record.settlement.id} charge {record.settlement.charge} account {record.settlement.account}"
+    return type(record).__name__
