@@ -219,8 +219,8 @@ class Keep:
         return await self.serving.reload()
 
     def _gauges(self) -> dict[str, float]:
-        """What metrics and the status say beside what is counted; from now on all that was logged is counted."""
-        self._log.flush()
+        """What metrics and the status say beside what is counted; from now on all that has ended is counted."""
+        (self.ledger or self._log).flush()
         gauges: dict[str, float] = {
             "uptime_seconds": round(time.time() - self._started, 3),
             "keys_loaded": len(self.keys),

@@ -82,6 +82,39 @@ def test_who_pays_and_who_sends_an_idempotency_key_still_asks_the_store(tmp_path
     asyncio.run(play())
 
 
+def test_what_has_ended_is_in_the_log_when_somebody_looks(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with books(f"sqlite:///{tmp_path}/kenari.db", tmp_path, journal=True) as rig:
+            hold = admitted(rig)
+            rig.books.settle_later(hold, partial(line_of, hold, output=1))
+            rig.books.flush()
+            assert rig.out.getvalue().count(hold.id) == 1
+            assert await reason(rig.store, hold.id) == ("done", 2_000)
+        assert rig.out.getvalue().count(hold.id) == 1
+
+    asyncio.run(play())
+
+
+def test_who_finds_many_lines_waiting_for_the_store_waits_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kenari.keeper.ledger_books.MOST_SETTLING", 3)
+
+    async def play() -> None:
+        async with books(f"sqlite:///{tmp_path}/kenari.db", tmp_path, journal=True) as rig:
+            ended = [admitted(rig) for _ in range(4)]
+            for hold in ended:
+                rig.books.settle_later(hold, partial(line_of, hold, output=1))
+            assert rig.books.admit(wanted(OPERATOR, 0)) is None
+            held = await rig.books.reserve(wanted(OPERATOR, 0))  # behind those that waited
+            assert await rig.store.open_holds() != []
+            after = admitted(rig)
+            rig.books.settle(after, line_of(after))
+            rig.books.settle(held, line_of(held))
+            assert await reason(rig.store, held.id) == ("done", 0)
+            assert len(await rig.store.requests()) == 6
+
+    asyncio.run(play())
+
+
 def test_two_requests_of_one_id_are_not_both_let_in(tmp_path: Path) -> None:
     async def play() -> None:
         async with books(f"sqlite:///{tmp_path}/kenari.db", tmp_path, journal=True) as rig:

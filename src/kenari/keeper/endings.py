@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from kenari.core.caller import Caller
 from kenari.core.ports import Hold, Line
 from kenari.core.price import Price
 from kenari.core.usage import Usage
@@ -122,3 +123,11 @@ def hold_row(request: OpenRequest, now: float) -> HoldRow:
 def given_back(hold: Hold) -> SpooledRelease:
     """A hold that is closed without a line, as spool and journal keep it."""
     return SpooledRelease(hold.id, hold.caller.account, hold.caller.unlimited)
+
+
+def crashed(hold: HoldRow, charge: int) -> tuple[Hold, Line]:
+    """The hold of a request whose process has died, and its line for the log."""
+    caller = Caller(account=hold.account, key=hold.key, unlimited=hold.unlimited)
+    line = Line(id=hold.id, account=hold.account, key=hold.key, model=hold.model, ending="crashed", price=hold.price)
+    line.charge = charge
+    return Hold(hold.id, caller, hold.amount), line

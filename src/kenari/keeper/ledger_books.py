@@ -10,12 +10,11 @@ from collections.abc import Callable, Coroutine
 
 import msgspec
 
-from kenari.core.caller import Caller
 from kenari.core.errors import KenariError
 from kenari.core.ports import Hold, Line, Reservation
 from kenari.keeper.books import LogBooks
 from kenari.keeper.drain import drain
-from kenari.keeper.endings import Ending, OpenRequest, given_back, hold_row, settlement_of
+from kenari.keeper.endings import Ending, OpenRequest, crashed, given_back, hold_row, settlement_of
 from kenari.keeper.journal import Journal
 from kenari.keeper.outage import Outage
 from kenari.keeper.spool import Spool, SpooledHold, SpooledLine, SpooledNotes, SpooledRelease, told
@@ -34,6 +33,8 @@ NOTE_SECONDS = 1.0
 LEASE_SECONDS = 30.0
 RENEW_SECONDS = 10.0
 PRUNE_SECONDS = 600.0
+MOST_SETTLING = 1000
+"""Lines that wait for the store, beyond which new requests wait for it too: one that cannot follow is not to fall behind."""
 TIDY_SECONDS = 60.0
 """How long what is over stands in the journal, at most: not as long as its line in the ledger."""
 
@@ -110,6 +111,12 @@ class StoreBooks:
     def open_requests(self) -> int:
         """How many requests are admitted and not settled."""
         return len(self._open)
+
+    def flush(self) -> None:
+        """Put what has ended into words: from now on it is in the log, and counted."""
+        for ending in self._settling.values():
+            self._made(ending)
+        self._log.flush()
 
     # the port
 
@@ -213,7 +220,7 @@ class StoreBooks:
         journal, caller = self._journal, reservation.caller
         if journal is None or not journal.ready or self.outage is not None:
             return None
-        if not caller.unlimited or reservation.repeat is not None:
+        if not caller.unlimited or reservation.repeat is not None or len(self._settling) > MOST_SETTLING:
             return None
         if reservation.id in self._open:
             raise KenariError("internal_error", "two requests have one id. send the request again; tell the operator")
@@ -266,14 +273,19 @@ class StoreBooks:
 
     def _put_by(self, ending: Ending) -> None:
         """Into the spool."""
-        try:
-            move = ending()
-        except Exception as fault:  # noqa: BLE001 - ours: the others are kept
-            _log.error("the line of request %s cannot be made: %s", ending.id, type(fault).__name__)
+        move = self._made(ending)
+        if move is None:
             return
         kept = self._keep(SpooledLine(move.settlement) if isinstance(move, Settle) else given_back(ending.hold))
         if kept and self._journal is not None:
             self._journal.forget(ending.id)
+
+    def _made(self, ending: Ending) -> Settle | Release | None:
+        try:
+            return ending()
+        except Exception as fault:  # noqa: BLE001 - ours: the others are kept
+            _log.error("the line of request %s cannot be made: %s", ending.id, type(fault).__name__)
+            return None
 
     def _written(self, ending: Ending, done: bool, error: BaseException | None) -> None:
         pending = self._settling.pop(ending.id, None)
@@ -302,12 +314,8 @@ class StoreBooks:
 
     def _crash(self, hold: HoldRow) -> None:
         bill = crashed_bill(hold, self._now())
-        line = Line(
-            id=hold.id, account=hold.account, key=hold.key, model=hold.model, ending="crashed", price=hold.price
-        )
-        line.charge = bill.charge
+        whose, line = crashed(hold, bill.charge)
         self._log.settle(None, line)
-        whose = Hold(hold.id, Caller(account=hold.account, key=hold.key, unlimited=hold.unlimited), hold.amount)
         ending = Ending(whose, None, line, self._calls, (bill.time, self._clock()))
         ending.move = Settle(settlement_of(bill))
         self._bring(ending)
