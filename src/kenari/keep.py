@@ -26,6 +26,7 @@ from kenari.keeper.books import LogBooks
 from kenari.keeper.caller_records import CallerRecords
 from kenari.keeper.health import HealthBoard, SharedHealth
 from kenari.keeper.health_valkey import ValkeyHealth
+from kenari.keeper.journal import Journal
 from kenari.keeper.key_refresh import KeyRefresh
 from kenari.keeper.ledger_books import BooksSettings, StoreBooks
 from kenari.keeper.mail import Mail, channel_of
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from kenari.store.notices import Notices
 
 SPOOL_FILE = "kenari.spool"
+JOURNAL_SUFFIX = ".holds"
 
 
 class Derived(msgspec.Struct, frozen=True, kw_only=True):
@@ -217,8 +219,8 @@ class Keep:
         return await self.serving.reload()
 
     def _gauges(self) -> dict[str, float]:
-        """What metrics and the status say beside what is counted; from now on all that was logged is counted."""
-        self._log.flush()
+        """What metrics and the status say beside what is counted; from now on all that has ended is counted."""
+        (self.ledger or self._log).flush()
         gauges: dict[str, float] = {
             "uptime_seconds": round(time.time() - self._started, 3),
             "keys_loaded": len(self.keys),
@@ -263,7 +265,10 @@ def make_books(config: Config, store: Store, log: LogBooks, folder: Path) -> Sto
         retention=config.retention,
     )
     spool = Spool(folder / SPOOL_FILE, sync=config.store_sync == "full")
-    return StoreBooks(store, log, spool, settings, time.time)
+    holds = store.beside(JOURNAL_SUFFIX)
+    # a hold must outlive a power cut where lines do: then it is the store's
+    journal = None if holds is None else Journal(holds, used=config.store_sync != "full")
+    return StoreBooks(store, log, spool, settings, time.time, journal)
 
 
 def make_keeping(config: Config, root: bytes) -> Keeping | None:

@@ -16,6 +16,7 @@ from kenari.core.errors import KenariError
 from kenari.core.ports import Hold, Repeat
 from kenari.core.price import UNIT
 from kenari.keeper.books import LogBooks
+from kenari.keeper.journal import Journal
 from kenari.keeper.ledger_books import BooksSettings, StoreBooks
 from kenari.keeper.spool import Spool, SpooledHold, SpooledNotes
 from kenari.ledger.lines import read_bill
@@ -35,7 +36,9 @@ class Rig:
         log = LogBooks("json", clock, asyncio.get_running_loop().call_later, self.out)
         self.store = Store(StoreSettings(url=url, node=node), SEALS, clock, lambda count: bytes(count - 1) + b"\1")
         self.spool = Spool(folder / "kenari.spool")
-        self.books = StoreBooks(self.store, log, self.spool, BooksSettings(node=node, **settings), clock)
+        self.path = folder / "kenari.db.holds"
+        self.journal = Journal(self.path) if settings.pop("journal", False) else None
+        self.books = StoreBooks(self.store, log, self.spool, BooksSettings(node=node, **settings), clock, self.journal)
 
 
 @asynccontextmanager

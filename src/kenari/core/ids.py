@@ -9,7 +9,8 @@ from typing import Literal
 
 import msgspec
 
-REQUEST_ID_BYTES = 8
+_ALIKE, _OWN = 2, 6
+"""Bytes of a request's id that it shares with those drawn with it, and that are its own."""
 ENVELOPE_PREFIX = "kn1."
 _TAG_BYTES = 16
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
@@ -17,9 +18,17 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 _TRIES = 8
 
 
-def request_id(entropy: bytes) -> str:
-    """The one 16-hex id of a request (D14) from 8 random bytes."""
-    return entropy.hex()
+def request_id_bytes(count: int) -> int:
+    """How many random bytes so many ids take."""
+    return _ALIKE + _OWN * count
+
+
+def request_ids(entropy: bytes) -> list[str]:
+    """The 16-hex ids of requests (D14) from random bytes, the last one first. Those of one draw begin alike: so what a database
+    keeps of requests that come one after the other lies together in its indexes, where ids without any order
+    cost a page for each. Two ids are alike as seldom as two numbers of 64 bits."""
+    alike, own, size = entropy[:_ALIKE].hex(), entropy[_ALIKE:].hex(), 2 * _OWN
+    return sorted([alike + own[at : at + size] for at in range(0, len(own), size)], reverse=True)
 
 
 def item_id(prefix: str, request: str, index: int) -> str:

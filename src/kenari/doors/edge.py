@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias
 
 from kenari.core.errors import KenariError
-from kenari.core.ids import REQUEST_ID_BYTES
+from kenari.core.ids import request_id_bytes, request_ids
 from kenari.core.ports import Exchange
 from kenari.doors.answering import REQUEST_TASK
 from kenari.doors.connection import Connection
@@ -66,8 +66,7 @@ class Edge:
     def new_id(self) -> str:
         """The one id of a request (D14). Randomness is fetched for many at once: it takes a system call."""
         if not self._ids:
-            drawn, size = os.urandom(REQUEST_ID_BYTES * IDS_AT_ONCE).hex(), 2 * REQUEST_ID_BYTES
-            self._ids = [drawn[at : at + size] for at in range(0, len(drawn), size)]
+            self._ids = request_ids(os.urandom(request_id_bytes(IDS_AT_ONCE)))
         return self._ids.pop()
 
     def opened(self, connection: Living) -> None:

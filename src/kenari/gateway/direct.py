@@ -10,6 +10,7 @@ from collections.abc import Callable
 from kenari.core.caller import Caller
 from kenari.core.outbound import Call
 from kenari.core.ports import Reservation
+from kenari.core.price import Price
 from kenari.core.request import Request
 from kenari.gateway.admission import Entry
 from kenari.gateway.attempt import Attempt
@@ -108,6 +109,6 @@ class Direct:
         self._run.conclude(outcome.error)
 
 
-def reservation_of(request_id: str, caller: Caller, plan: Plan) -> Reservation:
+def reservation_of(request_id: str, caller: Caller, plan: Plan, price: Price | None) -> Reservation:
     """Nothing is set aside for a caller without limits."""
-    return Reservation(id=request_id, caller=caller, model=plan.model.id)
+    return Reservation(id=request_id, caller=caller, model=plan.model.id, price=price)

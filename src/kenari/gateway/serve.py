@@ -77,7 +77,7 @@ class Gateway:
             caller, plan = asked.caller, asked.plan
             self._passing.learn(asked.request, exchange.body, plan)
             direct = is_direct(services, caller, plan, asked.request)
-            if not direct or not entry.admit(reservation_of(line.id, caller, plan)):
+            if not direct or not entry.admit(reservation_of(line.id, caller, plan, asked.price)):
                 return self._complete(entry, asked, dialect, line, detaches=True)
             line.price = asked.price
             wanted = Wanted(asked.request, plan, caller, None, session_of(asked.request, exchange.headers))

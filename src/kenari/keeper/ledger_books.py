@@ -7,20 +7,21 @@ written waits in the spool (docs/money.md tells the whole story).
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from functools import partial
 
 import msgspec
 
 from kenari.core.errors import KenariError
 from kenari.core.ports import Hold, Line, Reservation
-from kenari.core.price import Price
-from kenari.core.usage import Usage
 from kenari.keeper.books import LogBooks
+from kenari.keeper.drain import drain
+from kenari.keeper.endings import Ending, OpenRequest, crashed, given_back, hold_row, settlement_of
+from kenari.keeper.journal import Journal
 from kenari.keeper.outage import Outage
-from kenari.keeper.spool import Spool, SpooledHold, SpooledLine, SpooledNotes, SpooledRelease
-from kenari.ledger.lines import Bill, bill_of, crashed_bill, encode_body
+from kenari.keeper.spool import Spool, SpooledHold, SpooledLine, SpooledNotes, SpooledRelease, told
+from kenari.ledger.lines import bill_of, crashed_bill
 from kenari.store.database import Refused
-from kenari.store.records import HoldRow, Settlement, StoreDown
+from kenari.store.moves import Release, Settle
+from kenari.store.records import HoldRow, StoreDown
 from kenari.store.store import Store
 from kenari.wire import jsonx
 
@@ -32,6 +33,10 @@ NOTE_SECONDS = 1.0
 LEASE_SECONDS = 30.0
 RENEW_SECONDS = 10.0
 PRUNE_SECONDS = 600.0
+MOST_SETTLING = 1000
+"""Lines that wait for the store, beyond which new requests wait for it too: one that cannot follow is not to fall behind."""
+TIDY_SECONDS = 60.0
+"""How long what is over stands in the journal, at most: not as long as its line in the ledger."""
 
 
 class BooksSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,34 +49,32 @@ class BooksSettings(msgspec.Struct, frozen=True, kw_only=True):
     retention: float | None = None
 
 
-class OpenRequest(msgspec.Struct):
-    """A request that is not settled yet: what its line needs should its owner die."""
-
-    hold: Hold
-    model: str
-    price: Price | None
-    owner: str
-    offline: bool
-    noted: int = 0
-
-
 class StoreBooks:
     """Implements `core.ports.Books` over a store, with the log's line for every request as before."""
 
     def __init__(
-        self, store: Store, log: LogBooks, spool: Spool, settings: BooksSettings, now: Callable[[], float]
+        self,
+        store: Store,
+        log: LogBooks,
+        spool: Spool,
+        settings: BooksSettings,
+        now: Callable[[], float],
+        journal: Journal | None = None,
     ) -> None:
+        """With a journal, who has no limits does not wait for the store."""
         self._store, self._log, self._spool, self._settings, self._now = store, log, spool, settings, now
+        self._journal = journal
         self._clock = asyncio.get_running_loop().time
         self._open: dict[str, OpenRequest] = {}
         self._asked: dict[asyncio.Future[Hold], float] = {}
         self._given_up: set[asyncio.Future[Hold]] = set()
-        self._settling: dict[str, Settlement] = {}
+        self._settling: dict[str, Ending] = {}
+        self._calls = (self._move_of, self._written)
         self._notes: dict[str, int] = {}
         self.outage: Outage | None = None
         """Set while the store is down."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._next = {"note": 0.0, "renew": 0.0, "prune": 0.0}
+        self._next = dict.fromkeys(("note", "renew", "prune", "tidy"), 0.0)
 
     # the life of the books
 
@@ -100,6 +103,8 @@ class StoreBooks:
             except (StoreDown, TimeoutError) as error:
                 self._go_offline(error)
         await self._store.close()
+        if self._journal is not None:
+            self._journal.close()
         self._log.flush()
 
     @property
@@ -107,11 +112,20 @@ class StoreBooks:
         """How many requests are admitted and not settled."""
         return len(self._open)
 
+    def flush(self) -> None:
+        """Put what has ended into words: from now on it is in the log, and counted."""
+        for ending in self._settling.values():
+            self._made(ending)
+        self._log.flush()
+
     # the port
 
     async def reserve(self, reservation: Reservation, owner: str = "") -> Hold:
         """Open a hold. `owner` names the worker it is for; this process by default."""
         owner = f"{self._settings.node}/{owner}" if owner else self._settings.node
+        at_once = self._admit_at_once(reservation, owner)
+        if at_once is not None:
+            return at_once
         if self.outage is not None:
             return self._admit_offline(reservation, owner, self.outage, asked=False)
         hold = await self._answer(self._store.reserve(reservation, owner), reservation.id)
@@ -122,6 +136,10 @@ class StoreBooks:
 
     async def extend(self, hold: Hold, amount: int, least: int) -> Hold:
         """Set more aside for a request that goes on. While the store is down it counts against the allowance."""
+        request = self._open.get(hold.id)
+        if request is not None and request.journalled:  # nothing is taken from a balance
+            request.hold = Hold(hold.id, hold.caller, request.hold.amount + amount)
+            return request.hold
         outage: Outage | None = self.outage
         larger: Hold | None = None
         if outage is None:
@@ -153,8 +171,9 @@ class StoreBooks:
             del self._asked[future]
             self._given_up.discard(future)
 
-    def admit(self, reservation: Reservation) -> None:
-        """Never at once: a hold is durable before a provider is called."""
+    def admit(self, reservation: Reservation) -> Hold | None:
+        """At once, where a hold in the journal is durable before a provider is called."""
+        return self._admit_at_once(reservation, self._settings.node)
 
     def note(self, hold: Hold, charge: int) -> None:
         """Keep the running charge; it is journalled with those of the other requests about once a second."""
@@ -169,28 +188,16 @@ class StoreBooks:
         if hold is None:
             self._log.settle(None, line)
             return
-        request = self._open.pop(hold.id, None)
-        if request is not None:
-            hold = request.hold  # as it was extended
-        self._notes.pop(hold.id, None)
-        if line.price is None and request is not None:
-            line.price = request.price
-        if line.ending == "refused":
-            self._log.settle(hold, line)
-            if request is not None and request.offline and self.outage is not None:
-                self.outage.settle(hold, 0)
-            self._give_back(hold)
-            return
-        bill = bill_of(line, hold, self._now())
-        line.charge = bill.charge
-        self._log.settle(hold, line)
-        if request is not None and request.offline and self.outage is not None:
-            self.outage.settle(hold, bill.charge)
-        self._write(_settlement(bill))
+        ending = self._end(hold, line)
+        ending()
+        self._bring(ending)
 
     def settle_later(self, hold: Hold, finish: Callable[[], Line]) -> None:
-        """Money does not wait."""
-        self.settle(hold, finish())
+        """The same, when the store is given what has ended by then: money does not wait for long."""
+        if self.outage is not None:
+            self.settle(hold, finish())
+        else:
+            self._bring(self._end(hold, finish))
 
     def abandon(self, owner: str) -> None:
         """Settle everything that a worker has left open as crashed: it has died."""
@@ -199,7 +206,7 @@ class StoreBooks:
             if request.owner == name:
                 del self._open[id]
                 self._notes.pop(id, None)
-                self._crash(_hold_row(request, self._now()))
+                self._crash(hold_row(request, self._now()))
                 self._log.in_flight -= 1
 
     # when the store is there
@@ -208,56 +215,110 @@ class StoreBooks:
         self._open[hold.id] = OpenRequest(hold, reservation.model, reservation.price, owner, offline)
         self._log.in_flight += 1
 
-    def _write(self, settlement: Settlement) -> None:
+    def _admit_at_once(self, reservation: Reservation, owner: str) -> Hold | None:
+        """The hold of a caller without limits, by the journal; None where the store has to be asked, or is down."""
+        journal, caller = self._journal, reservation.caller
+        if journal is None or not journal.ready or self.outage is not None:
+            return None
+        if not caller.unlimited or reservation.repeat is not None or len(self._settling) > MOST_SETTLING:
+            return None
+        if reservation.id in self._open:
+            raise KenariError("internal_error", "two requests have one id. send the request again; tell the operator")
+        hold = Hold(reservation.id, caller, reservation.amount)
+        request = OpenRequest(hold, reservation.model, reservation.price, owner, offline=False, journalled=True)
+        try:
+            journal.append(SpooledHold(hold_row(request, self._now())))
+        except OSError as error:
+            _log.error("the journal cannot be written: %s. the store is asked", error.strerror)
+            return None
+        self._open[hold.id] = request
+        self._log.in_flight += 1
+        return hold
+
+    def _end(self, hold: Hold, finish: Callable[[], Line] | Line) -> Ending:
+        """A request is not open any more."""
+        request = self._open.pop(hold.id, None)
+        self._notes.pop(hold.id, None)
+        if request is not None:
+            hold = request.hold  # as it was extended
+        return Ending(hold, request, finish, self._calls, (self._now(), self._clock()))
+
+    def _move_of(self, ending: Ending) -> Settle | Release:
+        """Log the line of a request that has ended, and say what the store is to do: close the hold with the bill line; without
+        one when the limits refused it while the hold was being made (U5)."""
+        line, hold, request = ending.line(), ending.hold, ending.request
+        journalled = request is not None and request.journalled
+        if line.ending == "refused":
+            self._log.settle(hold, line)
+            if journalled and self._journal is not None:
+                self._journal.give_back(given_back(hold))
+            return Release(hold.id, hold.caller.account, hold.caller.unlimited)
+        if line.price is None and request is not None:
+            line.price = request.price
+        bill = bill_of(line, hold, ending.time)
+        line.charge = bill.charge
+        self._log.settle(hold, line)
+        return Settle(settlement_of(bill), held=not journalled)
+
+    def _bring(self, ending: Ending) -> None:
         """Into the ledger, or into the spool."""
-        if self.outage is not None:
-            self._keep(SpooledLine(settlement))
+        if self.outage is None:
+            self._settling[ending.id] = ending
+            self._store.settle_later(ending, ending)
             return
-        self._settling[settlement.id] = settlement
-        self._store.settle(settlement).add_done_callback(partial(self._written, settlement))
+        if ending.request is not None and ending.request.offline:
+            move = ending()
+            self.outage.settle(ending.hold, move.settlement.charge if isinstance(move, Settle) else 0)
+        self._put_by(ending)
 
-    def _give_back(self, hold: Hold) -> None:
-        """Close a hold without a line: the limits refused the request while the hold was being made (U5)."""
-        caller = hold.caller
-        if self.outage is not None:
-            self._keep(SpooledRelease(hold.id, caller.account, caller.unlimited))
+    def _put_by(self, ending: Ending) -> None:
+        """Into the spool."""
+        move = self._made(ending)
+        if move is None:
             return
-        released = self._store.release(hold.id, caller.account, caller.unlimited)
-        released.add_done_callback(partial(self._given_back, hold))
+        kept = self._keep(SpooledLine(move.settlement) if isinstance(move, Settle) else given_back(ending.hold))
+        if kept and self._journal is not None:
+            self._journal.forget(ending.id)
 
-    def _given_back(self, hold: Hold, future: "asyncio.Future[bool]") -> None:
-        error = None if future.cancelled() else future.exception()
-        if isinstance(error, StoreDown):
-            self._go_offline(error)
-            self._keep(SpooledRelease(hold.id, hold.caller.account, hold.caller.unlimited))
-        elif error is not None:
-            _log.error("the store refused to give back the hold of request %s: %s", hold.id, type(error).__name__)
+    def _made(self, ending: Ending) -> Settle | Release | None:
+        try:
+            return ending()
+        except Exception as fault:  # noqa: BLE001 - ours: the others are kept
+            _log.error("the line of request %s cannot be made: %s", ending.id, type(fault).__name__)
+            return None
 
-    def _written(self, settlement: Settlement, future: "asyncio.Future[bool]") -> None:
-        pending = self._settling.pop(settlement.id, None)
-        error = None if future.cancelled() else future.exception()
+    def _written(self, ending: Ending, done: bool, error: BaseException | None) -> None:
+        pending = self._settling.pop(ending.id, None)
+        move = ending.move
         if isinstance(error, StoreDown):
             self._go_offline(error)
             if pending is not None:
-                self._keep(SpooledLine(settlement))
+                self._put_by(ending)
+        elif move is None:
+            _log.error("the line of request %s cannot be made: %s", ending.id, type(error).__name__)
         elif error is not None:
-            self._set_aside(settlement, error)
-        elif not future.cancelled() and not future.result() and pending is not None:
-            _log.warning("request %s had a line in the ledger already", settlement.id)
+            self._set_aside(ending.id, move, error)
+        else:
+            if self._journal is not None:
+                self._journal.forget(ending.id)
+            if not done and pending is not None and isinstance(move, Settle):
+                _log.warning("request %s had a line in the ledger already", ending.id)
 
-    def _set_aside(self, settlement: Settlement, error: BaseException) -> None:
+    def _set_aside(self, id: str, move: Settle | Release, error: BaseException) -> None:
         """A line that the store refuses is a fault of ours: it is kept for a person, and said loudly."""
-        _log.error("the ledger refused the line of request %s: %s %s", settlement.id, type(error).__name__, error)
-        self._spool.set_aside(jsonx.encode(SpooledLine(settlement)))
+        if isinstance(move, Release):
+            _log.error("the store refused to give back the hold of request %s: %s", id, type(error).__name__)
+            return
+        _log.error("the ledger refused the line of request %s: %s %s", id, type(error).__name__, error)
+        self._spool.set_aside(jsonx.encode(SpooledLine(move.settlement)))
 
     def _crash(self, hold: HoldRow) -> None:
         bill = crashed_bill(hold, self._now())
-        line = Line(
-            id=hold.id, account=hold.account, key=hold.key, model=hold.model, ending="crashed", price=hold.price
-        )
-        line.charge = bill.charge
+        whose, line = crashed(hold, bill.charge)
         self._log.settle(None, line)
-        self._write(_settlement(bill))
+        ending = Ending(whose, None, line, self._calls, (bill.time, self._clock()))
+        ending.move = Settle(settlement_of(bill))
+        self._bring(ending)
 
     async def _watch(self) -> None:
         """See that nobody waits for a store that hangs, and whether one that was down is back."""
@@ -267,7 +328,9 @@ class StoreBooks:
                 await self._try_again()
                 continue
             now = self._clock()
-            if now - next(iter(self._asked.values()), now) > PATIENCE:
+            asked = next(iter(self._asked.values()), now)
+            ended = next((ending.since for ending in self._settling.values()), now)
+            if now - min(asked, ended) > PATIENCE:
                 self._go_offline(TimeoutError("it takes longer than 2 s"))
 
     async def _keep_up(self) -> None:
@@ -296,6 +359,9 @@ class StoreBooks:
             self._next["renew"] = now + RENEW_SECONDS
             for hold in await self._store.keep(self._settings.node, LEASE_SECONDS):
                 self._crash(hold)
+        if self._journal is not None and now >= self._next["tidy"]:
+            self._next["tidy"] = now + TIDY_SECONDS
+            self._journal.tidy()
         if self._settings.retention is not None and now >= self._next["prune"]:
             pruned = await self._store.prune(self._now() - self._settings.retention)
             self._next["prune"] = now + (TICK if pruned else PRUNE_SECONDS)
@@ -317,8 +383,8 @@ class StoreBooks:
             _log.error("the store is down: %s. free models and unlimited keys go on; bill lines are spooled", error)
             self.outage = Outage(self._settings.offline_allowance, self._settings.enforce, self._clock())
             pending, self._settling = self._settling, {}
-            for settlement in pending.values():
-                self._keep(SpooledLine(settlement))
+            for ending in pending.values():
+                self._put_by(ending)
             for future in self._asked:
                 self._given_up.add(future)
                 future.cancel()
@@ -328,11 +394,10 @@ class StoreBooks:
         try:
             hold = outage.admit(reservation)
             request = OpenRequest(hold, reservation.model, reservation.price, owner, True)
-            self._spool.append(SpooledHold(_hold_row(request, self._now())))
+            self._spool.append(SpooledHold(hold_row(request, self._now())))
         except (KenariError, OSError) as error:
             if asked:  # the store may have opened a hold without being able to say so
-                caller = reservation.caller
-                self._keep(SpooledRelease(reservation.id, caller.account, caller.unlimited))
+                self._keep(given_back(Hold(reservation.id, reservation.caller)))
             if isinstance(error, OSError):
                 _log.error("the spool cannot be written: %s", error.strerror)
                 raise outage.refusal() from None
@@ -340,11 +405,13 @@ class StoreBooks:
         self._admit(reservation, hold, owner, offline=True)
         return hold
 
-    def _keep(self, record: SpooledLine | SpooledRelease | SpooledNotes) -> None:
+    def _keep(self, record: SpooledLine | SpooledRelease | SpooledNotes) -> bool:
         try:
             self._spool.append(record)
         except OSError as error:
-            _log.error("the spool cannot be written: %s. what it should hold: %s", error.strerror, _told(record))
+            _log.error("the spool cannot be written: %s. what it should hold: %s", error.strerror, told(record))
+            return False
+        return True
 
     async def _try_again(self) -> None:
         if self._notes:
@@ -359,7 +426,8 @@ class StoreBooks:
 
     async def _catch_up(self) -> None:
         """Drain the spool in its order, then settle what nobody serves any more, then go on as usual."""
-        await self._drain()
+        self._take_over()
+        await drain(self._spool, self._store)
         if self.outage is not None:
             _log.warning("the store is back after %.1f s", self._clock() - self.outage.began)
             self.outage = None
@@ -369,86 +437,22 @@ class StoreBooks:
             if hold.id not in self._open and hold.id not in self._settling:
                 self._crash(hold)
         await self._store.ping()  # all of that is written
-        self._next = {"note": 0.0, "renew": 0.0, "prune": 0.0}
+        self._next = dict.fromkeys(self._next, 0.0)
 
-    async def _drain(self) -> None:
-        offset = 0
-        while self._spool.waiting:
-            records, end = self._spool.read(offset, 400)
-            if end == offset:
-                self._spool.clear()
-                return
-            offset = end
-            asked: list[tuple[bytes, asyncio.Future[bool]]] = []
-            for record, text in records:
-                if isinstance(record, SpooledHold):
-                    asked.append((text, self._store.adopt(record.hold)))
-                elif isinstance(record, SpooledLine):
-                    asked.append((text, self._store.settle(record.settlement)))
-                elif isinstance(record, SpooledRelease):
-                    asked.append((text, self._store.release(record.id, record.account, record.unlimited)))
-                elif isinstance(record, SpooledNotes):
-                    await self._store.note(record.estimates)
-                else:
-                    _log.error("a line of the spool cannot be read; it is kept beside it")
-                    self._spool.set_aside(text)
-            outcomes = await asyncio.gather(*(future for _, future in asked), return_exceptions=True)
-            for (text, _), outcome in zip(asked, outcomes, strict=True):
-                if isinstance(outcome, StoreDown):
-                    raise outcome
-                if isinstance(outcome, BaseException):
-                    _log.error("the ledger refused a spooled line: %s; it is kept beside the spool", outcome)
-                    self._spool.set_aside(text)
+    def _take_over(self) -> None:
+        """What the last process of this store has left in its journal goes the way of the spool; now it is this one's."""
+        journal = self._journal
+        if journal is None or journal.ready:
+            return
+        try:
+            for record in journal.left(self._settings.node):
+                self._spool.append(record)
+            self._journal = journal if journal.begin() else None
+        except OSError as error:
+            _log.error("the journal cannot be used: %s. holds go to the store", error.strerror)
+            self._journal = None
 
     def _task(self, work: "Coroutine[None, None, None]") -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _settlement(bill: Bill) -> Settlement:
-    """A bill on its way into the ledger. Reports add up the tokens of the bill, so that they cannot say anything else."""
-    tokens = bill.tokens
-    return Settlement(
-        id=bill.id,
-        account=bill.account,
-        key=bill.key,
-        model=bill.model,
-        time=bill.time,
-        status=bill.status,
-        usage=Usage(
-            tokens.input,
-            tokens.cache_read,
-            tokens.cache_write_5m,
-            tokens.cache_write_1h,
-            tokens.output,
-            tokens.reasoning,
-        ),
-        charge=bill.charge,
-        body=encode_body(bill),
-        unlimited=bill.unlimited,
-        price=bill.price,
-    )
-
-
-def _hold_row(request: OpenRequest, now: float) -> HoldRow:
-    caller = request.hold.caller
-    return HoldRow(
-        id=request.hold.id,
-        account=caller.account,
-        key=caller.key,
-        model=request.model,
-        amount=request.hold.amount,
-        estimate=request.noted,
-        owner=request.owner,
-        created_at=now,
-        price=request.price,
-        unlimited=caller.unlimited,
-    )
-
-
-def _told(record: SpooledLine | SpooledRelease | SpooledNotes) -> str:
-    """What is lost, for the log: ids and amounts."""
-    if isinstance(record, SpooledLine):
-        return f"{record.settlement.id} charge {record.settlement.charge} account {record.settlement.account}"
-    return type(record).__name__

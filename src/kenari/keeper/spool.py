@@ -65,8 +65,8 @@ class Spool:
             torn = self.waiting and not self._path.read_bytes().endswith(b"\n")
             self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
             if torn:  # a power cut in the middle of a line: what follows must not be glued to it
-                _write(self._file, b"\n")
-        _write(self._file, jsonx.encode(record) + b"\n")
+                write_all(self._file, b"\n")
+        write_all(self._file, jsonx.encode(record) + b"\n")
         if self._sync:
             os.fsync(self._file)
         self.length += 1
@@ -80,14 +80,14 @@ class Spool:
             for line in itertools.islice(file, lines):
                 offset += len(line)
                 if line.strip():
-                    found.append((_read(line), line))
+                    found.append((read_spooled(line), line))
         return found, offset
 
     def set_aside(self, line: bytes) -> None:
         """Keep a line that the store refuses, for a person to look at, in a file beside the spool."""
         descriptor = os.open(f"{self._path}.refused", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            _write(descriptor, line.rstrip(b"\n") + b"\n")
+            write_all(descriptor, line.rstrip(b"\n") + b"\n")
         finally:
             os.close(descriptor)
 
@@ -100,15 +100,23 @@ class Spool:
         self.length = 0
 
 
-def _read(line: bytes) -> Spooled | None:
+def read_spooled(line: bytes) -> Spooled | None:
+    """A line of a spool, None when it cannot be read."""
     try:
         return jsonx.read(_SPOOLED, line)
     except jsonx.Malformed:
         return None
 
 
-def _write(file: int, data: bytes) -> None:
+def write_all(file: int, data: bytes) -> None:
     """All of it: a write to a full disk may stop half way."""
     view = memoryview(data)
     while view:
         view = view[os.write(file, view) :]
+
+
+def told(record: SpooledLine | SpooledRelease | SpooledNotes) -> str:
+    """What is lost, for the log: ids and amounts."""
+    if isinstance(record, SpooledLine):
+        return f"{record.settlement.id} charge {record.settlement.charge} account {record.settlement.account}"
+    return type(record).__name__

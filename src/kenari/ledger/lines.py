@@ -12,7 +12,7 @@ from kenari.ledger.price import Arithmetic, arithmetic
 from kenari.wire import jsonx
 
 
-class Tokens(msgspec.Struct, frozen=True, omit_defaults=True):
+class Tokens(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Tokens by class, disjoint on the input side; `input` is fresh input, `reasoning` is within `output`."""
 
     input: int = 0
@@ -28,7 +28,7 @@ class Tokens(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.cache_write_5m + self.cache_write_1h
 
 
-class BillLeg(msgspec.Struct, frozen=True, omit_defaults=True):
+class BillLeg(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One call of a provider: `fee` in 1e-9 currency units; `billed` false when it failed before content."""
 
     target: str
@@ -40,14 +40,14 @@ class BillLeg(msgspec.Struct, frozen=True, omit_defaults=True):
     fee: int = 0
 
 
-class Timings(msgspec.Struct, frozen=True):
+class Timings(msgspec.Struct, frozen=True, gc=False):
     """Milliseconds."""
 
     first_content_ms: float | None
     duration_ms: float
 
 
-class Bill(msgspec.Struct, frozen=True, kw_only=True):
+class Bill(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A request's bill line. Money in 1e-9 currency units.
 
     `counted` says how what is estimated was counted (U3). `tokens` sums the billed legs. `held` is what was set aside. `noted` is the last journalled estimate, which a crashed
@@ -120,7 +120,8 @@ def bill_of(line: Line, hold: Hold, now: float) -> Bill:
     """The bill line of a request that was admitted; its charge is worked out here, from its legs and its price."""
     sums = arithmetic(line.legs, line.price)
     legs = [_leg(leg) for leg in line.legs]
-    billed = [leg for leg in legs if leg.billed]
+    billed = legs if len(legs) == 1 and legs[0].billed else [leg for leg in legs if leg.billed]
+    first = line.first_content_ms
     return Bill(
         id=line.id,
         account=line.account,
@@ -143,9 +144,7 @@ def bill_of(line: Line, hold: Hold, now: float) -> Bill:
         held=hold.amount,
         unlimited=hold.caller.unlimited,
         counted=line.counted,
-        timings=Timings(
-            None if line.first_content_ms is None else round(line.first_content_ms, 2), round(line.duration_ms, 2)
-        ),
+        timings=Timings(None if first is None else round(first, 2), round(line.duration_ms, 2)),
     )
 
 

@@ -10,7 +10,7 @@ from kenari.core.price import PER, Price, parse_amount
 from kenari.core.usage import Usage
 
 
-class Arithmetic(msgspec.Struct, frozen=True):
+class Arithmetic(msgspec.Struct, frozen=True, gc=False):
     """How a charge came about: tokens times price over all billed legs, in 1e-15 currency units (1e-9 per million
     tokens), and fees in 1e-9. The charge is the products by a million, rounded up, and the fees."""
 

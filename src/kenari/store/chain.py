@@ -12,7 +12,7 @@ _COLUMNS = 18
 _CHUNK = 200
 
 
-class NewEntry(msgspec.Struct, frozen=True, kw_only=True):
+class NewEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An entry before it has a place in the chain."""
 
     id: str
@@ -59,7 +59,7 @@ class Chain:
             values: list[Value] = []
             part = entries[start : start + _CHUNK]
             for entry in part:
-                values += self._row(entry)
+                values += self._row(entry)  # all in one statement: after each one the thread waits for its turn
             database.run(f"INSERT INTO entries VALUES {rows_of(len(part), _COLUMNS)}", values)
         if self._seq - self._stamped >= CHECKPOINT_ENTRIES:
             self.stamp(database, now)

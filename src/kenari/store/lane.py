@@ -2,7 +2,8 @@
 
 What has queued up while one batch ran is the next batch. Nothing that somebody waits for waits on purpose; what nobody waits
 for goes with the next job that somebody does, or after a few milliseconds: so a request that ends and one that begins
-share a transaction. Results come back with one call into the loop for each batch.
+share a transaction, and requests that end in the same moment are put into words together, which costs less. Results come
+back with one call into the loop for each batch.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -27,20 +28,41 @@ RETRY_SECONDS = 0.5
 LARGEST_BATCH = 400
 LATER_SECONDS = 0.005
 """How long a job that nobody waits for is kept back, at most."""
-
+LATER_JOBS = 64
+"""How many are, at most: they are made at once, and the loop waits meanwhile."""
 
 CATCH_UP_SECONDS = 1.0
 """How long who asks waits for what was kept back, at most."""
+
+
+class Waiter(Protocol):
+    """Who hears what came of a job: a future, or something that costs less."""
+
+    def cancelled(self) -> bool:
+        """Nobody wants it any more."""
+        ...
+
+    def done(self) -> bool:
+        """It has its outcome already."""
+        ...
+
+    def set_result(self, result: Any, /) -> None:
+        """It is done."""
+        ...
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """It is not."""
+        ...
 
 
 class Job(msgspec.Struct, Generic[J], eq=False):
     """Something to do, and who waits for it."""
 
     what: J
-    future: "asyncio.Future[Any]"
+    future: Waiter
 
 
-Done: TypeAlias = "list[tuple[asyncio.Future[Any], Any, BaseException | None]]"
+Done: TypeAlias = list[tuple[Waiter, Any, BaseException | None]]
 
 
 class Lane(Generic[J]):
@@ -60,9 +82,12 @@ class Lane(Generic[J]):
         self._again = again
         self._loop = asyncio.get_running_loop()
         self._queue: SimpleQueue[list[Job[J]] | None] = SimpleQueue()
-        self._kept: list[Job[J]] = []
+        self._kept: list[tuple[Callable[[], J], Waiter]] = []
         self._timer: asyncio.TimerHandle | None = None
-        self._later: asyncio.Future[Any] | None = None  # of the last job that was kept back
+        self._later: Waiter | None = None  # of the last job that was kept back
+        self._catching: dict[
+            int, asyncio.Future[None]
+        ] = {}  # who else wants to know that a waiter has heard, by its id
         self._thread = threading.Thread(target=self._run, name="kenari-store", daemon=True)
         self._connected = False
         self._tried = 0.0
@@ -81,39 +106,46 @@ class Lane(Generic[J]):
 
     def do(self, what: J) -> "asyncio.Future[Any]":
         """Queue a job; the future of its result. Cancelling it before its batch begins undoes it."""
-        future = self._keep(what)
-        self._hand_over()
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._hand_over(Job(what, future))
         return future
 
-    def do_later(self, what: J) -> "asyncio.Future[Any]":
-        """The same for a job that nobody waits for: it comes before whatever is queued after it."""
-        future = self._later = self._keep(what)
-        if len(self._kept) >= LARGEST_BATCH:
+    def do_later(self, make: Callable[[], J], waiter: Waiter) -> None:
+        """Queue a job that nobody waits for: it comes before whatever is queued after it. It is made, on the loop, when it is
+        handed over; `waiter` hears of it, and is never cancelled."""
+        self._later = waiter
+        self._kept.append((make, waiter))
+        if len(self._kept) >= LATER_JOBS:
             self._hand_over()
         elif self._timer is None:
             self._timer = self._loop.call_later(LATER_SECONDS, self._hand_over)
-        return future
 
     async def catch_up(self) -> None:
         """Wait, not for long, until what was kept back is done: who asks now sees it."""
         later = self._later
-        if later is not None and not later.done():
-            self._hand_over()
-            await asyncio.wait({later}, timeout=CATCH_UP_SECONDS)
+        if later is None or later.done():
+            return
+        self._hand_over()
+        if not later.done():
+            caught = self._catching.setdefault(id(later), self._loop.create_future())
+            await asyncio.wait({caught}, timeout=CATCH_UP_SECONDS)
 
-    def _keep(self, what: J) -> "asyncio.Future[Any]":
-        future: asyncio.Future[Any] = self._loop.create_future()
-        self._kept.append(Job(what, future))
-        return future
-
-    def _hand_over(self) -> None:
-        """Give the thread all that was kept back."""
+    def _hand_over(self, last: Job[J] | None = None) -> None:
+        """Give the thread all that was kept back, and one job more."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._kept:
-            kept, self._kept = self._kept, []
-            self._queue.put(kept)
+        kept, self._kept = self._kept, []
+        jobs: list[Job[J]] = []
+        for make, waiter in kept:
+            try:
+                jobs.append(Job(make(), waiter))
+            except Exception as fault:  # noqa: BLE001 - ours: who waits hears of it, the others are done
+                self._deliver([], [(waiter, None, fault)])
+        if last is not None:
+            jobs.append(last)
+        if jobs:
+            self._queue.put(jobs)
 
     async def close(self) -> None:
         """Work through what is queued, then end the thread and disconnect."""
@@ -199,6 +231,11 @@ class Lane(Generic[J]):
                 future.set_exception(error)
             else:
                 future.set_result(result)
+        if self._catching:
+            for future, _, _ in done:
+                caught = self._catching.pop(id(future), None)
+                if caught is not None:
+                    caught.set_result(None)
 
 
 _NOTHING: Any = object()

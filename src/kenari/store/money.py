@@ -78,6 +78,7 @@ class Batch:
         self._entries: list[NewEntry] = []
         self._new_repeats: dict[tuple[str, str], tuple[str, str]] = {}
         self._freed: list[tuple[str, str]] = []
+        self._days: dict[int, str] = {}  # by the quarter of an hour: no zone begins a day within one
         self.prices: dict[str, Price] = {}
         """The prices of this batch, stored when it is committed."""
 
@@ -95,7 +96,9 @@ class Batch:
         accounts = sorted({account for account, _, unlimited in who if not unlimited})
         if accounts:
             self._load_accounts(accounts)
-        closing = [closed_by(move) for move in moves if isinstance(move, (Settle, Release))]
+        closing = [
+            closed_by(move) for move in moves if isinstance(move, Release) or (isinstance(move, Settle) and move.held)
+        ]
         if closing:
             self._close_holds(closing)
         keys = {key for _, key, unlimited in who if key and not unlimited}
@@ -325,7 +328,7 @@ class Batch:
                 key=settlement.key,
                 model=settlement.model,
                 time=settlement.time,
-                day=day_of(settlement.time, self._terms.zone),
+                day=self._day(settlement.time),
                 status=settlement.status,
                 tokens=(usage.fresh or 0, usage.cache_read or 0, usage.cache_write, usage.output or 0),
                 charge=settlement.charge,
@@ -334,6 +337,13 @@ class Batch:
             )
         )
         return True
+
+    def _day(self, time: float) -> str:
+        quarter = int(time // 900)
+        day = self._days.get(quarter)
+        if day is None:
+            day = self._days[quarter] = day_of(time, self._terms.zone)
+        return day
 
     def _close(self, id: str) -> _Open | None:
         """Take out an open hold: one that the table had, or one that was opened earlier in this very batch."""

@@ -31,10 +31,11 @@ class Adopt(msgspec.Struct, frozen=True):
     hold: HoldRow
 
 
-class Settle(msgspec.Struct, frozen=True):
-    """Close a hold with its line."""
+class Settle(msgspec.Struct, frozen=True, gc=False):
+    """Close a hold with its line. Not `held`: the table has neither the hold nor the line, and need not be asked."""
 
     settlement: Settlement
+    held: bool = True
 
 
 class Release(msgspec.Struct, frozen=True):

@@ -183,7 +183,7 @@ class Spent(msgspec.Struct, frozen=True):
     started: float
 
 
-class HoldRow(msgspec.Struct, frozen=True, kw_only=True):
+class HoldRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An open hold: what a request has set aside, and what its line needs when its process dies.
 
     `estimate` is the last noted charge. `owner` is who may settle it. `unlimited`: nothing is taken from a balance.
@@ -201,7 +201,7 @@ class HoldRow(msgspec.Struct, frozen=True, kw_only=True):
     unlimited: bool = False
 
 
-class Settlement(msgspec.Struct, frozen=True, kw_only=True):
+class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A finished request on its way into the ledger. `charge` is what it costs; an unlimited caller's is not taken
     from a balance."""
 

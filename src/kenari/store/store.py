@@ -19,7 +19,7 @@ from kenari.store import answers, provider_keys
 from kenari.store.accounts import Changes
 from kenari.store.chain import Chain
 from kenari.store.database import Broken, Database
-from kenari.store.lane import Done, Job, Lane
+from kenari.store.lane import Done, Job, Lane, Waiter
 from kenari.store.money import Batch
 from kenari.store.moves import Adopt, Extend, Move, Release, Reserve, Settle, Terms
 from kenari.store.records import (
@@ -67,10 +67,16 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
         return f"StoreSettings(node={self.node!r})"
 
 
+def file_of(url: str) -> Path | None:
+    """The file of a database, None where it is not in one."""
+    return Path(url.removeprefix("sqlite:///")).expanduser() if url.startswith("sqlite:///") else None
+
+
 def open_database(url: str, sync: str = "normal", readonly: bool = False) -> Database:
     """The database of an address, not connected yet. Raises Conflict when the extra that it needs is not installed."""
-    if url.startswith("sqlite:///"):
-        return SqliteDatabase(Path(url.removeprefix("sqlite:///")).expanduser(), sync, readonly)
+    path = file_of(url)
+    if path is not None:
+        return SqliteDatabase(path, sync, readonly)
     try:
         # psycopg costs memory and start-up time, and is only there with the extra: who needs it pays for it
         postgres = importlib.import_module("kenari.store.postgres")
@@ -211,6 +217,12 @@ class Store:
         """Return when the store can write."""
         await self._change(lambda database: database.run("SELECT 1"))
 
+    def beside(self, suffix: str) -> Path | None:
+        """A file beside the database's, for this process alone once the store has started; None where the database is no
+        file."""
+        path = file_of(self.settings.url)
+        return None if path is None else Path(f"{path}{suffix}")
+
     @property
     def waiting(self) -> int:
         """How many writes wait for the writer thread (a gauge for metrics)."""
@@ -239,7 +251,13 @@ class Store:
 
     def settle(self, settlement: Settlement) -> "asyncio.Future[bool]":
         """Close a hold with its line, in one transaction, within a few milliseconds. False when the line is there already."""
-        return self._writer.do_later(Settle(settlement))
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.settle_later(lambda: Settle(settlement), future)
+        return future
+
+    def settle_later(self, make: "Callable[[], Settle | Release]", waiter: Waiter) -> None:
+        """The same for a move that is made with those of the same moment; who hears of it is no future."""
+        self._writer.do_later(make, waiter)
 
     def release(self, request: str, account: str, unlimited: bool) -> "asyncio.Future[bool]":
         """Close a hold without a line; False when there is none."""
@@ -354,15 +372,15 @@ class Store:
         except Broken:
             raise
         except Exception as error:  # noqa: BLE001 - a constraint, or a value that the driver cannot take
-            if len(jobs) == 1:
+            if len(jobs) == 1 and _is_careful(jobs[0].what):
                 return [(jobs[0].future, None, error)]
-            return [one for job in jobs for one in self._move([job])]
+            return [one for job in jobs for one in self._move([Job(_careful(job.what), job.future)])]
         return [
             (job.future, None, outcome) if isinstance(outcome, KenariError) else (job.future, outcome, None)
             for job, outcome in zip(jobs, outcomes, strict=True)
         ]
 
-    def _alone(self, job: Job[Any], change: _Change) -> "tuple[asyncio.Future[Any], Any, BaseException | None]":
+    def _alone(self, job: Job[Any], change: _Change) -> tuple[Waiter, Any, BaseException | None]:
         try:
             return job.future, self._transaction(lambda: change(self._database)), None
         except Broken:
@@ -404,6 +422,15 @@ class Store:
         """A hold for somebody who gave up waiting is closed again."""
         if isinstance(what, Reserve) and isinstance(result, Hold):
             self.release(result.id, result.caller.account, result.caller.unlimited).add_done_callback(_forget)
+
+
+def _is_careful(move: Move) -> bool:
+    return not isinstance(move, Settle) or move.held
+
+
+def _careful(move: Move) -> Move:
+    """The same, asking the tables for what need not be there."""
+    return move if _is_careful(move) else msgspec.structs.replace(move, held=True)
 
 
 def _forget(future: "asyncio.Future[Any]") -> None:
