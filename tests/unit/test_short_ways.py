@@ -298,24 +298,18 @@ DELTA: st.SearchStrategy[Any] = st.fixed_dictionaries(
         "function_call": ODD,
     },
 )
-CHUNKS: st.SearchStrategy[Any] = st.fixed_dictionaries(
-    {
-        "choices": st.lists(
-            st.fixed_dictionaries(
-                {"delta": DELTA},
-                optional={
-                    "index": ODD,
-                    "message": DELTA,
-                    "finish_reason": st.none() | st.sampled_from(["", "stop", "error"]),
-                    "logprobs": st.none() | st.fixed_dictionaries({"content": EMPTY}),
-                    "usage": st.none() | USAGES,
-                },
-            ),
-            min_size=1,
-            max_size=2,
-        )
-        | st.just([])
+CHOICE: st.SearchStrategy[Any] = st.fixed_dictionaries(
+    {"delta": DELTA},
+    optional={
+        "index": ODD,
+        "message": st.none() | DELTA,
+        "finish_reason": st.none() | st.sampled_from(["", "stop", "error"]),
+        "logprobs": st.none() | EMPTY,
+        "usage": st.none() | USAGES,
     },
+)
+CHUNKS: st.SearchStrategy[Any] = st.fixed_dictionaries(
+    {"choices": st.lists(CHOICE, max_size=2)},
     optional={"usage": USAGES | ODD, "error": ODD, "x_groq": ODD, "obfuscation": TEXTS},
 )
 

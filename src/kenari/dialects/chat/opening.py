@@ -26,6 +26,7 @@ class _Piece(msgspec.Struct, gc=False):
 
 class _Choice(msgspec.Struct, gc=False):
     delta: _Piece
+    message: None = None
     index: Literal[0] = 0
     finish_reason: None = None
     logprobs: None = None
