@@ -365,8 +365,8 @@ class Exchange(Protocol):
         """The whole answer at once. Nothing is sent when the client has gone."""
         ...
 
-    def begin(self, status: int, headers: bytes) -> None:
-        """The head of a streamed answer."""
+    def begin(self, status: int, headers: bytes, data: bytes = b"") -> None:
+        """The head of a streamed answer, and its first bytes if they are there already, in one write."""
         ...
 
     def write(self, data: bytes) -> None:
@@ -386,8 +386,8 @@ class Exchange(Protocol):
         are told; None where there are no chunks or more is to be done."""
         ...
 
-    def end(self) -> None:
-        """The end of a streamed answer."""
+    def end(self, data: bytes = b"") -> None:
+        """The end of a streamed answer, with its last bytes in the same write."""
         ...
 
     def abort(self) -> None:

@@ -155,8 +155,9 @@ class HttpExchange(msgspec.Struct, eq=False):
             wire.send(_SIZED % (head, len(body), b"" if self.method == "HEAD" else body))
         wire.answered(self)
 
-    def begin(self, status: int, headers: bytes) -> None:
-        """The head of a streamed answer: chunked, for HTTP/1.0 delimited by the end of the connection (F13)."""
+    def begin(self, status: int, headers: bytes, data: bytes = b"") -> None:
+        """The head of a streamed answer, with its first bytes: chunked, for HTTP/1.0 delimited by the end of the connection
+        (F13)."""
         if self.gone or self._begun or self._done:
             return
         self._begun = True
@@ -165,16 +166,22 @@ class HttpExchange(msgspec.Struct, eq=False):
             headers += b"transfer-encoding: chunked\r\n"
         else:
             self.keeps = False
-        self._send(self._head(status, headers) + b"\r\n")
+        head = self._head(status, headers) + b"\r\n"
         if self.method == "HEAD":
             self._chunked = False
+            self._send(head)
             self.end()
+        else:
+            self._send(head + self._framed(data) if data else head)
 
     def write(self, data: bytes) -> None:
         """The next bytes, with their chunk's frame in the same write."""
         if self.gone or self._done or not data:
             return
-        self._send(CHUNK % (len(data), data) if self._chunked else data)
+        self._send(self._framed(data))
+
+    def _framed(self, data: bytes) -> bytes:
+        return CHUNK % (len(data), data) if self._chunked else data
 
     def cork(self) -> None:
         """Each write is a system call, and may wake the client: keep what follows."""
@@ -199,15 +206,21 @@ class HttpExchange(msgspec.Struct, eq=False):
             return None
         return self.wire.send
 
-    def end(self) -> None:
-        """The answer is complete."""
+    def end(self, data: bytes = b"") -> None:
+        """The answer is complete with these bytes."""
         if self.gone or self._done:
             return
         self._done = True
         self.watcher = None
+        if data:
+            data = self._framed(data)
         if self._chunked:
-            self._send(LAST_CHUNK)
-        self.uncork()
+            data += LAST_CHUNK
+        if self._kept:
+            data = b"".join([*self._kept, data])
+        self._kept = None
+        if data:
+            self.wire.send(data)
         self.wire.answered(self)
 
     def abort(self) -> None:

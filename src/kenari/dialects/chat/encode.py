@@ -45,6 +45,7 @@ class ChatEncoder:
         self._text = self._prefix + b'{"content":"'
         self._text_end = b'"}' + self._suffix
         self._between = self._text_end + self._text
+        self._role = self._prefix + b'{"role":"assistant","content":""}' + self._suffix
         self._tools: dict[int, bytes] = {}  # block index -> tool index
         self._usage = Usage()
         self._stop: Stop | None = None
@@ -66,37 +67,38 @@ class ChatEncoder:
             if type(event) is Text and event.delta and not event.logprobs:
                 texts.append(event.delta)
                 continue
+            if type(event) is Start or type(event) is Meter:
+                self._usage = event.usage or self._usage
+                continue
             if texts:
                 out.append(self._run(texts))
                 texts = []
-            piece = self._encode(event)
+            piece = b"" if type(event) is Open and event.kind == "text" else self._encode(event)
             if piece:
                 out.append(piece)
         if texts:
             out.append(self._run(texts))
-        if not out:
-            return b""
-        if not self.started:
-            out.insert(0, self._role())
+        if out and not self.started:
+            self.started = True
+            out.insert(0, self._role)
         return b"".join(out)
 
     def speaker(self, kind: type[Text] | type[Reason], index: int) -> Speaker | None:
         """Text goes between the same bytes each time."""
         if kind is not Text or not self.started:
             return None
-        frame = literal(self._text) + b"%b" + self._text_end
-        return Speaker(frame.__mod__, self._run, frame)  # a call in C
+        return Speaker(literal(self._text) + b"%b" + self._text_end, self._run)
 
     def _run(self, texts: list[bytes]) -> bytes:
         return self._text + self._between.join(texts) + self._text_end
 
     def noop(self) -> bytes:
         """A chunk with an empty delta; the first one carries the role (D15)."""
-        return self._chunk(b"{}") if self.started else self._role()
+        return self._chunk(b"{}") if self.started else self._opening()
 
     def finish(self) -> bytes:
         """The finish chunk with usage, then `[DONE]`."""
-        opening = b"" if self.started else self._role()
+        opening = self._opening()
         reason = FINISH[self._stop.reason] if self._stop else b"stop"
         end = b',"finish_reason":"' + reason + b'"}]'
         found = b""
@@ -110,9 +112,10 @@ class ChatEncoder:
         self.started = True
         return b"data: " + jsonx.encode(envelope(error)) + b"\n\n" + DONE
 
-    def _role(self) -> bytes:
-        self.started = True
-        return self._chunk(b'{"role":"assistant","content":""}')
+    def _opening(self) -> bytes:
+        """The chunk with the role, once."""
+        opening, self.started = b"" if self.started else self._role, True
+        return opening
 
     def _chunk(self, delta: bytes) -> bytes:
         return self._prefix + delta + self._suffix
