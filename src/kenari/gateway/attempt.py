@@ -138,7 +138,8 @@ class Attempt:
         """What this attempt used (so far), estimated where the provider did not say."""
         if self._used is not None:
             return self._used
-        self._note_quick()
+        if self._quick is not None:
+            self._note_quick()
         gate, tally = self.gate, self.tally
         said = (gate.output_bytes + 3) // 4 if tally is None else tally.tokens
         if self._spent and tally is not None:
@@ -237,12 +238,11 @@ class Attempt:
             events = decoder.feed(whole[0]) if len(whole) == 1 else decoder.feed_all(whole)
             if events or decoder.done:
                 self._advance(events)
-                self._expect(frames, decoder)
+                if self.gate.phase is Phase.FLOW and frames.level:
+                    self._expect(decoder)
 
-    def _expect(self, frames: Frames, decoder: Decoder) -> None:
+    def _expect(self, decoder: Decoder) -> None:
         """Pieces of one block look the same but for their text: remember how, and who takes them (test_short_ways)."""
-        if self.gate.phase is not Phase.FLOW or not frames.level:
-            return
         steady = decoder.steady()
         if steady is not None:
             self._quick = self._sink.quick(steady, self.tally)
@@ -435,7 +435,8 @@ class Attempt:
         if usage is not self.gate.usage:
             out = [*out, Meter(usage)]
         self.gate.phase = Phase.OVER
-        self._slow_down()
+        if self._quick is not None:
+            self._slow_down()
         self._sink.attach(None)
         self._sink.put(out, last=True)
         self.done.set_result(None)

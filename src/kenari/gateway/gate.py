@@ -106,7 +106,7 @@ class Gate:
 
     def _stopped(self, event: Stop) -> Stop:
         """The model has finished: how, where its provider calls a cut answer complete."""
-        self._flow()
+        self.content = True
         used = self.usage
         cut = self._cap is not None and used is not None and (used.output or 0) >= self._cap
         if cut and event.reason in ("stop", "call"):

@@ -136,9 +136,11 @@ class StreamSink(Sink):
 
     def attach(self, source: Source | None) -> None:
         super().attach(source)
-        self._made = self._encoder
-        self._note_quick()
-        self._quick = None  # it refers to this sink
+        if self._made is None:
+            self._made = self._make()
+        if self._quick is not None:
+            self._note_quick()
+            self._quick = None  # it refers to this sink
 
     def cork(self) -> bool:
         self._kept = []
@@ -164,7 +166,8 @@ class StreamSink(Sink):
             elif self.begun:
                 self.exchange.write(data)
             else:
-                self._begin(data)
+                self.begun = True
+                self.exchange.begin(200, self.head, data)
 
     def _end(self, data: bytes) -> None:
         """The last bytes; the head, the data and the end of an answer are not three writes."""
@@ -177,7 +180,8 @@ class StreamSink(Sink):
         self.exchange.end(data)
 
     def quick(self, steady: Steady, tally: Tally | None) -> Quick | None:
-        speaker = self._encoder.speaker(steady.kind, steady.index) if self.begun and not self.ended else None
+        encoder = self._made if self.begun and not self.ended else None
+        speaker = None if encoder is None else encoder.speaker(steady.kind, steady.index)
         if speaker is None:
             return None
         self._quick = Quick(steady, speaker, self._write, self._clock, tally)
@@ -211,10 +215,10 @@ class StreamSink(Sink):
             self.exchange.write(KEEPALIVE)
             self._last_bytes = now
 
-    def _begin(self, data: bytes = b"") -> None:
+    def _begin(self) -> None:
         if not self.begun:
             self.begun = True
-            self.exchange.begin(200, self.head, data)
+            self.exchange.begin(200, self.head)
 
 
 class PlainSink(Sink):

@@ -98,8 +98,8 @@ class ChatDecoder:
             return []
         if data[:1] != b"{" and data.strip() == b"[DONE]":
             self.done = True
-            return self.finish()
-        # where a text can only go on, or calls are told, a frame that has to be parsed is hardly ever one of these
+            return [] if self._stopped else self.finish()
+        # (where a block is open, a frame that has to be parsed is hardly ever one of these)
         if self._open is None and not (self._stopped or self._calls or self._tags or self._halves):
             text = plain_chunk(data)
             if text is not None:
@@ -111,26 +111,27 @@ class ChatDecoder:
             self._halves = Halves()
         events = self.take(chunk, data)
         self._spliced = False
-        if events:
-            self._learn(events, data)
+        if events and isinstance(events[-1], Text | Reason):
+            self._learn(events, events[-1], data)
         return events
 
     def _begin(self, text: Escaped, data: bytes) -> list[Event]:
-        """The events of a chunk with this text and nothing else, when no block is open: what `take` and `_learn` make of it."""
+        """The events of a chunk with this text and nothing else, when no block is open and no call was told: what `take` and `_learn` make of it."""
         events: list[Event] = []
         if not self._started:
             self._started = True
             events.append(Start())
         self._spliced = text != b""
         if text:
-            self._say(False, text, events)
+            block = self._open = self._block
+            self._block, self._reasoning = block + 1, False
+            events += (Open(block, "text"), Text(block, text))
             self._splice.learn(data, text)
         return events
 
-    def _learn(self, events: list[Event], data: bytes) -> None:
-        """Remember the form of a frame that was nothing but one piece of the open block, be it the one that opened it."""
-        event = events[-1]
-        if not isinstance(event, Text | Reason) or (isinstance(event, Text) and event.logprobs):
+    def _learn(self, events: list[Event], event: Text | Reason, data: bytes) -> None:
+        """Remember the form of a frame that was nothing but one piece of the open block, be it the one that opened it. `event` is its last one."""
+        if isinstance(event, Text) and event.logprobs:
             return
         if self._halves is not None or (self._tags is not None and not self._tags.settled):
             return
@@ -272,7 +273,8 @@ class ChatDecoder:
 
     def _stop(self, choice: Choice, events: list[Event]) -> None:
         called = False
-        self._flush_tags(events)
+        if self._tags is not None:
+            self._flush_tags(events)
         self._close_text(events)
         if self._calls is not None:
             closing, self._block = self._calls.close(self._block)

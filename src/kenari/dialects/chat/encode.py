@@ -28,6 +28,8 @@ from kenari.wire import jsonx
 
 FINISH = {"stop": b"stop", "sequence": b"stop", "length": b"length", "call": b"tool_calls", "filter": b"content_filter"}
 DONE = b"data: [DONE]\n\n"
+_ENDS = (Start, Meter, Stop, Sources)
+"""Events of which something is said at the end only."""
 
 
 class ChatEncoder:
@@ -67,13 +69,16 @@ class ChatEncoder:
             if type(event) is Text and event.delta and not event.logprobs:
                 texts.append(event.delta)
                 continue
-            if type(event) is Start or type(event) is Meter:
-                self._usage = event.usage or self._usage
+            if isinstance(event, _ENDS):
+                self._note(event)
                 continue
             if texts:
                 out.append(self._run(texts))
                 texts = []
-            piece = b"" if type(event) is Open and event.kind == "text" else self._encode(event)
+            if isinstance(event, Close):
+                piece = b"" if event.index != self._thought else self._prove()
+            else:
+                piece = b"" if type(event) is Open and event.kind == "text" else self._encode(event)
             if piece:
                 out.append(piece)
         if texts:
@@ -98,7 +103,7 @@ class ChatEncoder:
 
     def finish(self) -> bytes:
         """The finish chunk with usage, then `[DONE]`."""
-        opening = self._opening()
+        opening = b"" if self.started else self._opening()
         reason = FINISH[self._stop.reason] if self._stop else b"stop"
         end = b',"finish_reason":"' + reason + b'"}]'
         found = b""
@@ -139,25 +144,20 @@ class ChatEncoder:
                     self._proofs.append(Proof(event.kind, event.value, self._length))
                     self._length = 0
                     self._proven = True
-            case Close():
-                return self._close(event.index)
             case Failure():
                 return self.fail(event.error)
             case _:
-                self._note(event)
+                pass
         return b""
 
-    def _note(self, event: Event) -> None:
+    def _note(self, event: Start | Meter | Stop | Sources) -> None:
         """What is said at the end only."""
-        match event:
-            case Start() | Meter():
-                self._usage = event.usage or self._usage
-            case Stop():
-                self._stop = event
-            case Sources():
-                self._sources = event
-            case _:
-                pass
+        if isinstance(event, Stop):
+            self._stop = event
+        elif isinstance(event, Sources):
+            self._sources = event
+        else:
+            self._usage = event.usage or self._usage
 
     def _reason(self, event: Reason) -> bytes:
         if self._hide or not event.delta:
@@ -176,11 +176,9 @@ class ChatEncoder:
         call = {"index": Raw(index), "id": event.call_id, "type": "function", "function": function}
         return self._chunk(b'{"tool_calls":[' + jsonx.encode(call) + b"]}")
 
-    def _close(self, index: int) -> bytes:
+    def _prove(self) -> bytes:
         """When a reasoning block ends its proof goes out: in one envelope with those of the blocks before it, so that
         the last envelope covers all the reasoning text that a client has put together."""
-        if index != self._thought:
-            return b""
         self._thought = None
         out = b""
         if self._proven and not self._hide:

@@ -48,7 +48,7 @@ class Splice:
     def cut(self, frames: list[Frame], start: int, at_once: bool) -> list[Escaped]:
         """The texts of the frames from `start` on, up to the first one that has to be parsed. `at_once`: it is worth trying
         whether there is none."""
-        prefix, _ = self.around
+        prefix = self._prefix if self._learned is None else self.around[0]
         if not prefix:
             return []
         if at_once and len(frames) - start >= MANY:
