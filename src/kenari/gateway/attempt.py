@@ -48,7 +48,7 @@ class Attempt:
     """Hears of one provider call and feeds the sink. `done` is told when nothing more comes of it.
 
     After that `error` says how it failed (None: it did not), `left` that the client went away, `gate.content` whether
-    the client may have seen something, `usage` what it used. `clock` is the loop's time.
+    the client may have seen something, `usage` what it used, `status` the provider's (0 for none). `clock` is the loop's time.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Attempt:
         self._trusts = True  # that it will, which is so until once it did not
         self._call: Call | None = None
         self._mode = ""
-        self._status = self._size = 0
+        self.status = self._size = 0
         self._headers: dict[bytes, bytes] = {}
         self._body: list[bytes] = []
         self._unsure = False  # no stream by its type; its first letter may say otherwise
@@ -124,11 +124,6 @@ class Attempt:
         self._count = count
 
     @property
-    def status(self) -> int:
-        """The provider's status, 0 while there is none."""
-        return self._status
-
-    @property
     def wait(self) -> float | None:
         """Seconds for which the provider wants to be left alone: the Retry-After of an error."""
         return retry_after(self._headers, time.time()) if self._mode == "error" else None
@@ -159,7 +154,7 @@ class Attempt:
     def on_head(self, status: int, headers: dict[bytes, bytes]) -> None:
         """Status and headers. A status of 200 does not mean yet that the provider works."""
         self._last = self._since = self._clock()
-        self._status, self._headers = status, headers
+        self.status, self._headers = status, headers
         if status != 200:
             self._mode = "error"
             return
@@ -386,7 +381,7 @@ class Attempt:
         """The error that the provider's status and as much of its body as is there tell of."""
         body = b"".join(self._body)
         return failure_of_status(
-            self._status, self._headers, body, secrets=self._secrets, names=self.names, now=time.time()
+            self.status, self._headers, body, secrets=self._secrets, names=self.names, now=time.time()
         )
 
     def _end_stream(self, frames: Frames, decoder: Decoder) -> None:
