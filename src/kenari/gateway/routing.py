@@ -122,13 +122,13 @@ class Routing:
         candidate, error, now = outcome.candidate, outcome.error, self._clock()
         if candidate.own or not outcome.called:
             return
-        mark = self.mark(candidate)
-        before = self._health.get(mark, UNKNOWN)
+        before = self.health(candidate)
         if outcome.left or outcome.cut:
             after = rules.left(before)
         elif error is None:
             after = rules.succeeded(before, now, outcome.first_content)
-            if rules.is_well(before):  # nearly always: it worked and works, which is no news
+            mark = self.mark(candidate)
+            if self.is_well(mark):  # nearly always: it worked and works, which is no news
                 self._health[mark] = after
                 return
         elif outcome.status in REFUSALS:
