@@ -70,9 +70,11 @@ class Exchange:
             return
         self.status, self.head, self.out, self.ended = status, headers, body, True
 
-    def begin(self, status: int, headers: bytes) -> None:
-        """Record the head."""
+    def begin(self, status: int, headers: bytes, data: bytes = b"") -> None:
+        """Record the head, and what comes with it as one write."""
         self.status, self.head = status, headers
+        if data:
+            self.write(data)
 
     def write(self, data: bytes) -> None:
         """Record one write."""
@@ -94,8 +96,10 @@ class Exchange:
         """There are no chunks."""
         return None
 
-    def end(self) -> None:
-        """Record the end."""
+    def end(self, data: bytes = b"") -> None:
+        """Record the end, and what comes with it as one write."""
+        if data:
+            self.write(data)
         self.ended = True
 
     def abort(self) -> None:

@@ -11,6 +11,7 @@ from kenari.core.events import Args, Close, Event, Failure, Meter, Open, Reason,
 from kenari.core.fold import fold
 from kenari.core.usage import Usage
 from kenari.dialects.responses import RESPONSES
+from kenari.dialects.responses.encode import ResponsesEncoder
 
 EVENTS = {*SCHEMAS, "keepalive"}
 CUSTOM = {"response.custom_tool_call_input.delta", "response.custom_tool_call_input.done"}
@@ -298,3 +299,39 @@ def test_a_long_run_is_numbered_on() -> None:
     texts = [piece.delta for piece in pieces if isinstance(piece, Text)]
     assert speaker.many(texts[:900]) + speaker.many(texts[900:]) == one_by_one
     assert one_by_one.endswith(b'"sequence_number":1502}\n\n')
+
+
+WORDS: list[Event] = [Open(0, "text"), Text(0, b"a"), Text(0, b"b"), Close(0)]
+THOUGHTS: list[Event] = [Open(0, "reasoning"), Reason(0, b"t"), Close(0)]
+CALLED: list[Event] = [Open(0, "call", "call_1", "f"), Args(0, b"{}"), Close(0)]
+
+
+@pytest.mark.parametrize("silent", [False, True])
+@pytest.mark.parametrize(
+    "middle",
+    [
+        WORDS,
+        THOUGHTS,
+        CALLED,
+        [*THOUGHTS, Open(1, "text"), Text(1, b"a"), Close(1), Open(2, "text"), Text(2, b"b"), Close(2)],
+        [Open(0, "reasoning"), Close(0), Open(1, "text"), Text(1, b"a"), Text(1, b"b"), Close(1)],
+        [],
+    ],
+)
+def test_what_was_foreseen_is_what_would_have_been_written(middle: list[Event], silent: bool) -> None:
+    """S78, S80: the first frames of an answer, be it a text or not, after a sign of life or not; one event after the other."""
+    foreseen, written = ResponsesEncoder(answer()).foresee(), ResponsesEncoder(answer())
+    for encoder in (foreseen, written):
+        assert not encoder.started
+    if silent:
+        assert foreseen.noop() == written.noop()
+    for event in answered(*middle):
+        assert foreseen.encode([event]) == written.encode([event])
+        assert (foreseen.speaker(Text, 0) is None) is (written.speaker(Text, 0) is None)
+    assert foreseen.finish() == written.finish()
+
+
+def test_what_was_foreseen_may_fail() -> None:
+    """S98: nothing was said."""
+    foreseen, written = ResponsesEncoder(answer()).foresee(), ResponsesEncoder(answer())
+    assert foreseen.fail(interrupted()) == written.fail(interrupted())

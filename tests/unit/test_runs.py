@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from money_kit import paid
 from texts_kit import BROKEN, SPELLED, WHOLE, may_stand, spelled
 
-from kenari.core.events import Event, Text
+from kenari.core.events import Text
 from kenari.core.profile import Profile
 from kenari.dialects.base import Steady
 from kenari.dialects.chat.decode import ChatDecoder
+from kenari.dialects.chat.splice import Splice
 from kenari.gateway.runs import opening_of, run_of, text_of
 from kenari.wire.jsonx import are_texts, is_text
 from kenari.wire.sse import Frame
@@ -81,14 +82,8 @@ def test_how_the_bytes_come_changes_nothing(
     assert together[2] == 1 or b"[DONE]" not in end  # one write for one reading; without a last word the end is another
 
 
-def nothing(self: ChatDecoder, events: list[Event], data: bytes) -> None:
-    """Learn nothing."""
-
-
-class NothingLearned(ChatDecoder):
-    """Reads each frame."""
-
-    _learn = nothing
+def nothing(self: Splice, data: bytes, text: bytes) -> None:
+    """Learn nothing: each frame is read."""
 
 
 @given(
@@ -115,7 +110,7 @@ def test_how_texts_are_spelled_changes_nothing(
     whole = b"".join(frames)
     ways = [whole], frames, [whole[at : at + 97] for at in range(0, len(whole), 97)]
     heard = [asked(client, way, payer=payer)[:2] for way in ways]
-    with mock.patch.object(ChatDecoder, "_learn", nothing):
+    with mock.patch.object(Splice, "learn", nothing):
         read = asked(client, frames, payer=payer)[:2]
     assert heard == [read] * 3
 
@@ -196,9 +191,10 @@ def test_a_form_that_was_learned_changes_no_event(deltas: list[Any], times: int,
         for delta in deltas
         for _ in range(times)
     ]
-    learning, reading = ChatDecoder(Profile(), "x"), NothingLearned(Profile(), "x")
+    learning, reading = ChatDecoder(Profile(), "x"), ChatDecoder(Profile(), "x")
     events = learning.feed_all(frames) if together else [event for frame in frames for event in learning.feed(frame)]
-    assert events == [event for frame in frames for event in reading.feed(frame)]
+    with mock.patch.object(Splice, "learn", nothing):
+        assert events == [event for frame in frames for event in reading.feed(frame)]
 
 
 @given(texts=st.lists(SPELLED | st.sampled_from([b"word", b"", BEHIND, AROUND, BEHIND + AROUND]), max_size=8))

@@ -2,6 +2,7 @@
 
 import json
 from typing import Any
+from unittest import mock
 
 import msgspec
 from chat_kit import ID, answer
@@ -20,6 +21,7 @@ from kenari.dialects.base import Named
 from kenari.dialects.chat import CHAT
 from kenari.dialects.chat import request as chat_request
 from kenari.dialects.chat.decode import ChatDecoder, decode_reply
+from kenari.dialects.chat.opening import plain_chunk
 from kenari.dialects.chat.plain import plain_answer
 from kenari.dialects.chat.request import decode_request
 from kenari.dialects.chat.wire import CHUNK, CompletionDetails, PromptDetails, UsageSeen, UsageWire, usage_of
@@ -274,6 +276,74 @@ def test_most_answers_do_pass() -> None:
     assert CHAT.pass_reply(body, NAMED, Profile()) is not None
     assert CHAT.pass_reply(body, NAMED, Profile(think_tags=True)) is None
     assert decode_request(b'{"model":"m","messages":[{"role":"user","content":"x"}],"stream":true}').plain
+
+
+CALL = {"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}
+
+
+def piece_chunk(text: str) -> Any:
+    """A chunk of one piece of text."""
+    return {"choices": [{"delta": {"content": text}}]}
+
+
+DELTA: st.SearchStrategy[Any] = st.fixed_dictionaries(
+    {},
+    optional={
+        "role": st.just("assistant"),
+        "content": TEXTS | st.none() | st.just("null"),
+        "refusal": ODD,
+        "reasoning": st.none() | TEXTS,
+        "reasoning_details": ODD,
+        "tool_calls": st.none() | st.just([CALL]),
+        "function_call": ODD,
+    },
+)
+CHOICE: st.SearchStrategy[Any] = st.fixed_dictionaries(
+    {"delta": DELTA},
+    optional={
+        "index": ODD,
+        "message": st.none() | DELTA,
+        "finish_reason": st.none() | st.sampled_from(["", "stop", "error"]),
+        "logprobs": st.none() | EMPTY,
+        "usage": st.none() | USAGES,
+    },
+)
+CHUNKS: st.SearchStrategy[Any] = st.fixed_dictionaries(
+    {"choices": st.lists(CHOICE, max_size=2)},
+    optional={"usage": USAGES | ODD, "error": ODD, "x_groq": ODD, "obfuscation": TEXTS},
+)
+
+
+@given(
+    chunks=st.lists(CHUNKS | st.builds(piece_chunk, TEXTS), max_size=4),
+    ascii_only=st.booleans(),
+    tags=st.booleans(),
+)
+@settings(max_examples=600, deadline=None)
+@example([piece_chunk("a")] * 2, True, True)
+@example([{"choices": [{"delta": {}}], "obfuscation": "\ud800"}, piece_chunk("a"), piece_chunk("a")], True, False)
+@example([{"choices": [{"delta": {}, "finish_reason": "stop"}]}, piece_chunk("a")], True, False)
+@example([{"choices": [{"delta": {"tool_calls": [CALL]}}]}, piece_chunk("a")], True, False)
+def test_a_plain_chunk_is_read_as_any_other(chunks: list[Any], ascii_only: bool, tags: bool) -> None:
+    """L1, F2: the short way gives the same events, and the same form of what follows."""
+    short, long = ChatDecoder(Profile(think_tags=tags), ID), ChatDecoder(Profile(think_tags=tags), ID)
+    for chunk in chunks:
+        frame = Frame(b"", dumped(chunk, ascii_only))
+        events = [*map(repr, short.feed(frame))]
+        with mock.patch("kenari.dialects.chat.decode.plain_chunk", return_value=None):
+            assert events == [*map(repr, long.feed(frame))]
+        assert short.steady() == long.steady()
+
+
+def test_most_streams_begin_with_plain_chunks() -> None:
+    """The short way is taken."""
+    around = b'{"id":"x","choices":[{"index":0,"delta":%b,"logprobs":null,"finish_reason":null}],"usage":null}'
+    assert plain_chunk(around % b'{"role":"assistant","content":"","refusal":null}') == b""
+    assert plain_chunk(around % b'{"role":"assistant"}') == b""
+    assert plain_chunk(around % '{"content":"café \\n"}'.encode()) == "café \\n".encode()
+    assert plain_chunk(around % b'{"content":"\xff"}') is None
+    assert plain_chunk(around % b'{"content":[]}') is None
+    assert plain_chunk(b'{"choices":[]}') is None
 
 
 PIECES: st.SearchStrategy[list[str | bytes]] = st.lists(TEXTS | SPELLED, max_size=12)

@@ -370,8 +370,8 @@ class Exchange(Protocol):
         """The whole answer at once. Nothing is sent when the client has gone."""
         ...
 
-    def begin(self, status: int, headers: bytes) -> None:
-        """The head of a streamed answer."""
+    def begin(self, status: int, headers: bytes, data: bytes = b"") -> None:
+        """The head of a streamed answer, and its first bytes if they are there already, in one write."""
         ...
 
     def write(self, data: bytes) -> None:
@@ -396,8 +396,8 @@ class Exchange(Protocol):
         connection (the configuration was reloaded)."""
         ...
 
-    def end(self) -> None:
-        """The end of a streamed answer."""
+    def end(self, data: bytes = b"") -> None:
+        """The end of a streamed answer, with its last bytes in the same write."""
         ...
 
     def abort(self) -> None:

@@ -5,7 +5,7 @@ answers. All its functions are pure: time, ids and randomness come in `Answer`. 
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -73,16 +73,13 @@ class Cut(msgspec.Struct, frozen=True, gc=False):
     after: bytes
 
 
-class Speaker(NamedTuple):
-    """Writes more of the block that is under way: one piece, or several that follow each other.
+class Speaker(msgspec.Struct, frozen=True, gc=False):
+    """Writes more of the block that is under way. `frame` is the format of a piece's frame, with a place for its text (%b) and,
+    where there are `numbers`, for the next of them (%d); `keep` has to be told the text then. `many` does all that for several
+    pieces that follow each other."""
 
-    What `one` does can be done without it where `frame` is not empty: the format of a piece's frame, with a place for its
-    text (%b) and, where there are `numbers`, for the next of them (%d). `keep` has to be told the text.
-    """
-
-    one: Callable[[Escaped], bytes]
+    frame: bytes
     many: Callable[[list[Escaped]], bytes]
-    frame: bytes = b""
     numbers: Iterator[int] | None = None
     keep: Callable[[Escaped], None] | None = None
 

@@ -169,8 +169,9 @@ class HttpExchange(msgspec.Struct, eq=False):
             wire.send(_SIZED % (beginning, headers, self.extra_headers, len(body), sent))
         wire.answered(self)
 
-    def begin(self, status: int, headers: bytes) -> None:
-        """The head of a streamed answer: chunked, for HTTP/1.0 delimited by the end of the connection (F13)."""
+    def begin(self, status: int, headers: bytes, data: bytes = b"") -> None:
+        """The head of a streamed answer, with its first bytes: chunked, for HTTP/1.0 delimited by the end of the connection
+        (F13)."""
         if self.gone or self._begun or self._done:
             return
         self._begun = True
@@ -179,16 +180,22 @@ class HttpExchange(msgspec.Struct, eq=False):
             headers += b"transfer-encoding: chunked\r\n"
         else:
             self.keeps = False
-        self._send(b"%b%b%b\r\n" % (self._beginning(status), headers, self.extra_headers))
+        head = b"%b%b%b\r\n" % (self._beginning(status), headers, self.extra_headers)
         if self.method == "HEAD":
             self._chunked = False
+            self._send(head)
             self.end()
+        else:
+            self._send(head + self._framed(data) if data else head)
 
     def write(self, data: bytes) -> None:
         """The next bytes, with their chunk's frame in the same write."""
         if self.gone or self._done or not data:
             return
-        self._send(CHUNK % (len(data), data) if self._chunked else data)
+        self._send(self._framed(data))
+
+    def _framed(self, data: bytes) -> bytes:
+        return CHUNK % (len(data), data) if self._chunked else data
 
     def cork(self) -> None:
         """Each write is a system call, and may wake the client: keep what follows."""
@@ -218,15 +225,21 @@ class HttpExchange(msgspec.Struct, eq=False):
         if self.repeat is not None:
             self.repeat.take = take
 
-    def end(self) -> None:
-        """The answer is complete."""
+    def end(self, data: bytes = b"") -> None:
+        """The answer is complete with these bytes."""
         if self.gone or self._done:
             return
         self._done = True
         self.watcher = None
+        if data:
+            data = self._framed(data)
         if self._chunked:
-            self._send(LAST_CHUNK)
-        self.uncork()
+            data += LAST_CHUNK
+        if self._kept:
+            data = b"".join([*self._kept, data])
+        self._kept = None
+        if data:
+            self.wire.send(data)
         self.wire.answered(self)
 
     def abort(self) -> None:

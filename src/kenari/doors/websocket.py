@@ -67,12 +67,13 @@ class SocketExchange:
             self._socket.refused(status, headers, body)
             self.end()
 
-    def begin(self, status: int, headers: bytes) -> None:
+    def begin(self, status: int, headers: bytes, data: bytes = b"") -> None:
         """A stream begins; a message needs no head."""
+        self.write(data)
 
     def write(self, data: bytes) -> None:
         """Frames of the stream; a comment, our sign of life, is a ping."""
-        if self.gone or self.done:
+        if self.gone or self.done or not data:
             return
         comments = self._frames.comments
         for frame in self._frames.feed(data):
@@ -92,8 +93,9 @@ class SocketExchange:
     def raw(self) -> None:
         """A message is no chunk."""
 
-    def end(self) -> None:
+    def end(self, data: bytes = b"") -> None:
         """The turn is answered."""
+        self.write(data)
         self.done, self.watcher = True, None
 
     def abort(self) -> None:

@@ -10,15 +10,14 @@ from kenari.core.events import Event, Failure, Meter
 from kenari.core.outbound import Call, Outgoing, Upstream
 from kenari.core.request import Request
 from kenari.core.usage import Usage
-from kenari.dialects.base import Decoder, Steady
+from kenari.dialects.base import Decoder
 from kenari.dialects.failures import failure_of_status, late, no_answer, retry_after
 from kenari.gateway.estimate import completed_usage
 from kenari.gateway.gate import Gate, Phase
 from kenari.gateway.hedge import Inlet
 from kenari.gateway.plan import Candidate
 from kenari.gateway.quick import Quick
-from kenari.gateway.runs import TOGETHER, opening_of, run_of, text_of
-from kenari.gateway.sinks import Say
+from kenari.gateway.runs import TOGETHER, opening_of
 from kenari.gateway.tally import Count, Tally
 from kenari.wire.sse import Frames
 
@@ -49,7 +48,7 @@ class Attempt:
     """Hears of one provider call and feeds the sink. `done` is told when nothing more comes of it.
 
     After that `error` says how it failed (None: it did not), `left` that the client went away, `gate.content` whether
-    the client may have seen something, `usage` what it used. `clock` is the loop's time.
+    the client may have seen something, `usage` what it used, `status` the provider's (0 for none). `clock` is the loop's time.
     """
 
     def __init__(
@@ -71,13 +70,12 @@ class Attempt:
         self._request, self._sink = request, sink
         self._decoder: Decoder | None = None  # of a stream
         self._frames: Frames | None = None
-        self._ready: Decoder | None = None  # made before there was a stream
-        self._steady: Steady | None = None  # what the next frame most likely looks like, and who takes its text then
-        self._say: Say | None = None
-        self._quick: Quick | None = None  # the same without us, once two such frames have followed each other
+        self._ready: tuple[Frames, Decoder] | None = None  # made before there was a stream
+        self._quick: Quick | None = None  # takes the next frame, if that looks as is most likely
+        self._trusts = True  # that it will, which is so until once it did not
         self._call: Call | None = None
         self._mode = ""
-        self._status = self._size = 0
+        self.status = self._size = 0
         self._headers: dict[bytes, bytes] = {}
         self._body: list[bytes] = []
         self._unsure = False  # no stream by its type; its first letter may say otherwise
@@ -97,15 +95,22 @@ class Attempt:
     def start(self, upstream: Upstream, outgoing: Outgoing) -> None:
         """Call the provider."""
         self._call = upstream.start(outgoing, self)
-        self._sink.attach(self)
+        self._prepare()
 
     def adopt(self, call: Call, began: float) -> None:
         """Go on with a call that was begun at this time of the loop, and of which nothing was heard."""
         self._call = call
         self._last = self._since = began
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Make what reads and writes an answer, while the provider thinks."""
         self._sink.attach(self)
-        if self._request.stream:  # what reads it is made while the provider thinks
-            self._ready = self._dialect.decoder(self._provider.profile, self._answer_id)
+        if self._request.stream:
+            self._ready = self._reader()
+
+    def _reader(self) -> tuple[Frames, Decoder]:
+        return Frames(), self._dialect.decoder(self._provider.profile, self._answer_id)
 
     @property
     def count(self) -> Count:
@@ -119,11 +124,6 @@ class Attempt:
         self._count = count
 
     @property
-    def status(self) -> int:
-        """The provider's status, 0 while there is none."""
-        return self._status
-
-    @property
     def wait(self) -> float | None:
         """Seconds for which the provider wants to be left alone: the Retry-After of an error."""
         return retry_after(self._headers, time.time()) if self._mode == "error" else None
@@ -133,12 +133,16 @@ class Attempt:
         """What this attempt used (so far), estimated where the provider did not say."""
         if self._used is not None:
             return self._used
-        self._note_quick()
+        if self._quick is not None:
+            self._note_quick()
         gate, tally = self.gate, self.tally
         said = (gate.output_bytes + 3) // 4 if tally is None else tally.tokens
         if self._spent and tally is not None:
             said = min(said, int(tally.most))
-        return completed_usage(gate.usage, self.count.prompt, said, partial=self._spent or gate.stop is None)
+        return completed_usage(gate.usage, self._prompt, said, partial=self._spent or gate.stop is None)
+
+    def _prompt(self) -> int:
+        return self.count.prompt()
 
     @property
     def began(self) -> bool:
@@ -150,7 +154,7 @@ class Attempt:
     def on_head(self, status: int, headers: dict[bytes, bytes]) -> None:
         """Status and headers. A status of 200 does not mean yet that the provider works."""
         self._last = self._since = self._clock()
-        self._status, self._headers = status, headers
+        self.status, self._headers = status, headers
         if status != 200:
             self._mode = "error"
             return
@@ -162,15 +166,11 @@ class Attempt:
     def on_body(self, data: bytes) -> None:
         """The next bytes: one write to the client at most."""
         self._last = now = self._clock()
-        steady, say = self._steady, self._say
-        if steady is not None and say is not None:
-            text = text_of(steady, data)
-            if text and (self.tally is None or self.tally.add_text(text)):
-                self.gate.output_bytes += len(text)
-                say.one(text, now)
-                if self._quick is None:
-                    self._hasten(steady)
-                return
+        quick = self._quick
+        if quick is not None and quick.one(data, now):
+            if not quick.chunked:
+                self._hasten(quick)
+            return
         if self.done.done():
             return
         if self._unsure and self._body_is_stream(data):
@@ -184,6 +184,8 @@ class Attempt:
                     self._sink.uncork()
             else:
                 self._read(frames, decoder, data)
+                if self._quick is not None and self._trusts:
+                    self._hasten(self._quick)
         else:
             self._gather(data)
 
@@ -198,8 +200,7 @@ class Attempt:
     def _listen(self) -> None:
         """The answer is a stream."""
         self._mode = "stream"
-        self._frames = Frames()
-        self._decoder = self._ready or self._dialect.decoder(self._provider.profile, self._answer_id)
+        self._frames, self._decoder = self._ready or self._reader()
 
     def _body_is_stream(self, data: bytes) -> bool:
         """Whether a body under no or a wrong type is a stream all the same, by the first letter of its first line."""
@@ -209,23 +210,20 @@ class Attempt:
 
     def _read_many(self, frames: Frames, decoder: Decoder, data: bytes) -> None:
         """The same of bytes that may hold a run of frames which differ in their text only."""
-        if self._steady is None:
+        if self._quick is None:
             opening = opening_of(data)
             self._read(frames, decoder, data[:opening])
             data = data[opening:]
-        steady, say = self._steady, self._say
-        if steady is not None and say is not None:
-            texts, end = run_of(steady, data)
-            if texts and (self.tally is None or self.tally.add_texts(texts)):
-                self.gate.output_bytes += sum(map(len, texts))
-                say.many(texts, self._last)
-                data = data[end:]
+        if self._quick is not None:
+            data = data[self._quick.many(data, self._last) :]
         if data and not self.done.done():
             self._read(frames, decoder, data)
 
     def _read(self, frames: Frames, decoder: Decoder, data: bytes) -> None:
         """Bytes of a stream, frame by frame."""
-        self._slow_down()
+        if self._quick is not None:
+            self._trusts = False
+            self._slow_down()
         try:
             whole = frames.feed(data)
         except KenariError as error:
@@ -235,31 +233,28 @@ class Attempt:
             events = decoder.feed(whole[0]) if len(whole) == 1 else decoder.feed_all(whole)
             if events or decoder.done:
                 self._advance(events)
-                self._expect(frames, decoder)
+                if self.gate.phase is Phase.FLOW and frames.level:
+                    self._expect(decoder)
 
-    def _expect(self, frames: Frames, decoder: Decoder) -> None:
+    def _expect(self, decoder: Decoder) -> None:
         """Pieces of one block look the same but for their text: remember how, and who takes them (test_short_ways)."""
-        if self.gate.phase is not Phase.FLOW or not frames.level:
-            return
         steady = decoder.steady()
         if steady is not None:
-            self._say = self._sink.speaker(steady.kind, steady.index)
-            self._steady = steady
+            self._quick = self._sink.quick(steady, self.tally)
 
-    def _hasten(self, steady: Steady) -> None:
+    def _hasten(self, quick: Quick) -> None:
         """Let the pieces that follow go from connection to connection."""
-        quick, call = self._sink.quick(steady, self.tally), self._call
-        if quick is not None and call is not None:
-            self._quick = quick
-            call.hasten(quick.take)
+        take, call = quick.hasten(self._sink.exchange.raw()), self._call
+        if take is not None and call is not None:
+            call.hasten(take)
 
     def _slow_down(self) -> None:
         """What comes is no longer known."""
-        self._steady = self._say = None
-        if self._quick is not None:
+        quick = self._quick
+        if quick is not None:
             self._note_quick()
             self._quick = None
-            if self._call is not None:
+            if quick.chunked and self._call is not None:
                 self._call.hasten(None)
 
     def _note_quick(self) -> None:
@@ -386,7 +381,7 @@ class Attempt:
         """The error that the provider's status and as much of its body as is there tell of."""
         body = b"".join(self._body)
         return failure_of_status(
-            self._status, self._headers, body, secrets=self._secrets, names=self.names, now=time.time()
+            self.status, self._headers, body, secrets=self._secrets, names=self.names, now=time.time()
         )
 
     def _end_stream(self, frames: Frames, decoder: Decoder) -> None:
@@ -435,7 +430,8 @@ class Attempt:
         if usage is not self.gate.usage:
             out = [*out, Meter(usage)]
         self.gate.phase = Phase.OVER
-        self._slow_down()
+        if self._quick is not None:
+            self._slow_down()
         self._sink.attach(None)
         self._sink.put(out, last=True)
         self.done.set_result(None)

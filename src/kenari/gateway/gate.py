@@ -64,7 +64,7 @@ class Gate:
                 size = len(event.delta)  # type: ignore[union-attr]
                 self.output_bytes += size
                 if size and not self.content:
-                    self._flow()
+                    self.phase, self.content = Phase.FLOW, True
             elif isinstance(event, Failure):
                 self._fail(event.error)
                 break
@@ -76,8 +76,8 @@ class Gate:
             elif isinstance(event, Stop):
                 out.append(self._stopped(event))
                 continue
-            else:
-                self._note(event)
+            elif kind is Seal or (kind is Close and event.index in self._calls):  # type: ignore[union-attr]
+                self._flow()
             out.append(event)
         if self.content and not self._held:
             return out
@@ -104,14 +104,9 @@ class Gate:
             self._held = []
         return out
 
-    def _note(self, event: Event) -> None:
-        """See what a rarer event means for the phase."""
-        if isinstance(event, Seal) or (isinstance(event, Close) and event.index in self._calls):
-            self._flow()
-
     def _stopped(self, event: Stop) -> Stop:
         """The model has finished: how, where its provider calls a cut answer complete."""
-        self._flow()
+        self.content = True
         used = self.usage
         cut = self._cap is not None and used is not None and (used.output or 0) >= self._cap
         if cut and event.reason in ("stop", "call"):

@@ -6,12 +6,12 @@ Nothing of the loser reaches the client or the bill: what it cost, its provider 
 from collections.abc import Callable
 from typing import Protocol
 
-from kenari.core.events import Event, Reason, Text
+from kenari.core.events import Event
 from kenari.core.ports import Exchange
 from kenari.core.profile import Profile
 from kenari.dialects.base import Dialect, Passed, Steady
 from kenari.gateway.quick import Quick
-from kenari.gateway.sinks import Say, Sink, Source
+from kenari.gateway.sinks import Sink, Source
 from kenari.gateway.tally import Tally
 
 
@@ -43,12 +43,8 @@ class Inlet(Protocol):
         """Write what was kept."""
         ...
 
-    def speaker(self, kind: type[Text] | type[Reason], index: int) -> Say | None:
-        """A shorter way than `put` for pieces of one block; None: there is none."""
-        ...
-
     def quick(self, steady: Steady, tally: Tally | None) -> Quick | None:
-        """A way for such pieces from connection to connection; None: there is none."""
+        """A shorter way than `put` for pieces of one block; None: there is none."""
         ...
 
 
@@ -138,10 +134,6 @@ class Lane:
     def uncork(self) -> None:
         """Write what was kept."""
         self._sink.uncork()
-
-    def speaker(self, kind: type[Text] | type[Reason], index: int) -> Say | None:
-        """The winner's."""
-        return self._sink.speaker(kind, index) if self._race.winner is self else None
 
     def quick(self, steady: Steady, tally: Tally | None) -> Quick | None:
         """The winner's."""

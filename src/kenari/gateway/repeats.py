@@ -228,11 +228,13 @@ class Shared:
             client.answer(status, headers, body)
         self.finish()
 
-    def begin(self, status: int, headers: bytes) -> None:
+    def begin(self, status: int, headers: bytes, data: bytes = b"") -> None:
         """The head of a stream, to everyone."""
         self.status, self._head = status, headers
         for client in self._clients:
             client.begin(status, headers)
+        if data:
+            self.write(data)
 
     def write(self, data: bytes) -> None:
         """The next bytes of a stream, to everyone."""
@@ -257,8 +259,10 @@ class Shared:
     def raw(self) -> None:
         """What is written is kept for those who come later."""
 
-    def end(self) -> None:
+    def end(self, data: bytes = b"") -> None:
         """The end of a stream, to everyone."""
+        if data:
+            self.write(data)
         if self._keep and self._sent is not None:
             self.whole = Whole(self.status, self._head, b"".join(self._sent), stream=True)
         for client in self._clients:

@@ -292,7 +292,7 @@ class Run:
             fitted.stream = True
         attempt = Attempt(candidate, fitted, lane, done, self._services.clock)
         attempt.names, attempt.until = (candidate.target.model, self._request.model), until
-        return Try(candidate, fitted, attempt, lane, self.now())
+        return Try(candidate, fitted, attempt, lane, self._services.clock())
 
     def _start(self, one: "Try") -> None:
         candidate, provider = one.candidate, one.candidate.provider
@@ -319,7 +319,7 @@ class Run:
         """What the answer and the line say of a candidate, as far as it is the one that answers."""
         self._sealer.maker = one.candidate.target.maker
         self._line.target, self._line.provider_format = one.candidate.id, one.candidate.provider.dialect
-        if one.fitted.notices is not self._line.notices:
+        if one.fitted.notices != self._line.notices:
             self._note(one.fitted.notices)
 
     def _won(self, lane: Lane) -> None:
@@ -389,7 +389,7 @@ class Run:
         line, attempt, services = self._line, one.attempt, self._services
         if attempt.first_content is not None and line.first_content_ms is None and not lost:
             line.first_content_ms = (attempt.first_content - self._started) * 1000
-        ms = (self.now() - one.began) * 1000
+        ms = (services.clock() - one.began) * 1000
         own = one.candidate.own and not any(leg.billed and leg.target == one.candidate.id for leg in line.legs)
         fee = services.own.fee if own else 0  # once for a request, however many rounds it takes (U7)
         if lost:
@@ -422,7 +422,8 @@ class Run:
         return sink
 
     def _head(self, kind: bytes) -> bytes:
-        return id_lines(self._exchange.id) + kind + ignored_line(self._line.notices)
+        lines, notices = id_lines(self._exchange.id) + kind, self._line.notices
+        return lines + ignored_line(notices) if notices else lines
 
     def _note(self, notices: list[Notice]) -> None:
         self._line.notices = notices

@@ -4,10 +4,10 @@ Both are the exchange's watcher: a client that goes away aborts the provider's c
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from kenari.core.errors import KenariError
-from kenari.core.events import Escaped, Event, Reason, Text
+from kenari.core.events import Event
 from kenari.core.fold import Fold
 from kenari.core.ports import Exchange
 from kenari.core.profile import Profile
@@ -16,13 +16,6 @@ from kenari.gateway.quick import Quick
 from kenari.gateway.tally import Tally
 from kenari.wire import jsonx
 from kenari.wire.sse import KEEPALIVE
-
-
-class Say(NamedTuple):
-    """Takes more of the block that is under way, one piece or several that follow each other, and the loop's time."""
-
-    one: Callable[[Escaped, float], None]
-    many: Callable[[list[Escaped], float], None]
 
 
 class Source(Protocol):
@@ -103,14 +96,9 @@ class Sink:
     def uncork(self) -> None:
         """Write what was kept."""
 
-    def speaker(self, kind: type[Text] | type[Reason], index: int) -> Say | None:
-        """What does for the text of an event of this kind in this block what `put` does for the event, until `put` is
-        called again; None where there is nothing shorter."""
-        return None
-
     def quick(self, steady: Steady, tally: Tally | None) -> Quick | None:
-        """What takes such frames from the provider's connection to the client's, as long as a `speaker` holds; None where
-        there is no such way. `tally` counts along."""
+        """What does for such frames what `put` does for their events, until `put` is called again; None where there is nothing
+        shorter. `tally` counts along."""
         return None
 
     def fail(self, error: KenariError) -> None:
@@ -148,7 +136,11 @@ class StreamSink(Sink):
 
     def attach(self, source: Source | None) -> None:
         super().attach(source)
-        self._made = self._encoder
+        if self._made is None:
+            self._made = self._make()
+        if self._quick is not None:
+            self._note_quick()
+            self._quick = None  # it refers to this sink
 
     def cork(self) -> bool:
         self._kept = []
@@ -156,59 +148,43 @@ class StreamSink(Sink):
         return True
 
     def uncork(self) -> None:
-        self._flush()
-        self.exchange.uncork()
-
-    def _flush(self) -> None:
         kept, self._kept = self._kept, None
         if kept:
             self.exchange.write(b"".join(kept))
+        self.exchange.uncork()
 
     def put(self, events: list[Event], last: bool = False) -> None:
-        data = self._encoder.encode(events)
+        encoder = self._made or self._encoder
+        data = encoder.encode(events)
         if last:
-            data += self._encoder.finish()
-        alone = last or not self.begun
-        if alone:  # the head, the data and the end of an answer are not three writes
-            self.exchange.cork()
-        if data:
-            if not self.begun:
-                self._begin()
-            self._write(data)
+            self._end(data + encoder.finish())
+        elif data:
             self._last_bytes = self._last_event = self._clock()
-        if last:
-            self._flush()
-            self.ended = True
-            self.exchange.end()
-        elif alone and self._kept is None:
-            self.exchange.uncork()
+            if self._kept is not None:
+                self._begin()
+                self._kept.append(data)
+            elif self.begun:
+                self.exchange.write(data)
+            else:
+                self.begun = True
+                self.exchange.begin(200, self.head, data)
 
-    def speaker(self, kind: type[Text] | type[Reason], index: int) -> Say | None:
-        speak = self._encoder.speaker(kind, index) if self.begun and not self.ended else None
-        if speak is None:
-            return None
-        write, speak_one, speak_many = self.exchange.write, speak.one, speak.many
-
-        def one(text: Escaped, now: float) -> None:
-            data = speak_one(text)
-            if data:
-                write(data)
-                self._last_bytes = self._last_event = now
-
-        def many(texts: list[Escaped], now: float) -> None:
-            data = speak_many(texts)
-            if data:
-                self._write(data)
-                self._last_bytes = self._last_event = now
-
-        return Say(one, many)
+    def _end(self, data: bytes) -> None:
+        """The last bytes; the head, the data and the end of an answer are not three writes."""
+        if not self.begun:
+            self.exchange.cork()
+            self._begin()
+        if self._kept:
+            data = b"".join([*self._kept, data])
+        self._kept, self.ended = None, True
+        self.exchange.end(data)
 
     def quick(self, steady: Steady, tally: Tally | None) -> Quick | None:
-        write = self.exchange.raw() if self.begun and not self.ended else None
-        speaker = self._encoder.speaker(steady.kind, steady.index) if write is not None else None
-        if write is None or speaker is None or not speaker.frame:
+        encoder = self._made if self.begun and not self.ended else None
+        speaker = None if encoder is None else encoder.speaker(steady.kind, steady.index)
+        if speaker is None:
             return None
-        self._quick = Quick(steady, speaker, write, self._clock, tally)
+        self._quick = Quick(steady, speaker, self._write, self._clock, tally)
         return self._quick
 
     def _write(self, data: bytes) -> None:
@@ -217,20 +193,19 @@ class StreamSink(Sink):
         else:
             self._kept.append(data)
 
+    def _note_quick(self) -> None:
+        """What went by without us."""
+        if self._quick is not None and self._quick.last > self._last_event:
+            self._last_bytes = self._last_event = self._quick.last
+
     def fail(self, error: KenariError) -> None:
-        self.exchange.cork()
-        self._begin()
-        self._flush()
-        self.exchange.write(self._encoder.fail(error))
-        self.ended = True
-        self.exchange.end()
+        self._end(self._encoder.fail(error))
 
     def tick(self, now: float) -> None:
         """A comment after each silent `keepalive` (S15), a real no-op after each silent `noop_after` (D15)."""
         if self.ended or self.gone or self._paused:
             return
-        if self._quick is not None and self._quick.last > self._last_event:
-            self._last_bytes = self._last_event = self._quick.last
+        self._note_quick()
         if now - self._last_event >= self._noop_after:
             self._begin()
             self.exchange.write(self._encoder.noop())

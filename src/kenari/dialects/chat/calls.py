@@ -49,7 +49,9 @@ class Calls:
         self._all: list[_Call] = []
         self._ids: set[str] = set()
 
-    def __bool__(self) -> bool:
+    @property
+    def named(self) -> bool:
+        """One of them has a name."""
         return any(call.name for call in self._all)
 
     def add(self, delta: ToolDelta, next_block: int, split: bool) -> tuple[list[Event], int]:

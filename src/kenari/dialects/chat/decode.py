@@ -9,6 +9,7 @@ from kenari.core.grammar import mend
 from kenari.core.profile import Profile
 from kenari.dialects.base import Steady
 from kenari.dialects.chat.calls import Calls
+from kenari.dialects.chat.opening import plain_chunk
 from kenari.dialects.chat.plain import plain_answer
 from kenari.dialects.chat.splice import Splice
 from kenari.dialects.chat.think import ThinkTags
@@ -40,7 +41,8 @@ class ChatDecoder:
 
     def __init__(self, profile: Profile, answer_id: str) -> None:
         self.done = False
-        self._calls = Calls(answer_id)
+        self._answer_id = answer_id
+        self._calls: Calls | None = None  # once there is one
         self._usage = UsageSeen()
         self._tags = ThinkTags() if profile.think_tags else None
         self._halves: Halves | None = None
@@ -96,21 +98,40 @@ class ChatDecoder:
             return []
         if data[:1] != b"{" and data.strip() == b"[DONE]":
             self.done = True
-            return self.finish()
+            return [] if self._stopped else self.finish()
+        # (where a block is open, a frame that has to be parsed is hardly ever one of these)
+        if self._open is None and not (self._stopped or self._calls or self._tags or self._halves):
+            text = plain_chunk(data)
+            if text is not None:
+                return self._begin(text, data)
         chunk, split = read_frame(CHUNK, data)
         if chunk is None:
             return self._unreadable(data)
         if split and self._halves is None:
             self._halves = Halves()
         events = self.take(chunk, data)
-        self._learn(events, data)
+        self._spliced = False
+        if events and isinstance(events[-1], Text | Reason):
+            self._learn(events, events[-1], data)
         return events
 
-    def _learn(self, events: list[Event], data: bytes) -> None:
-        """Remember the form of a frame that was nothing but one piece of the open block, be it the one that opened it."""
-        self._spliced = False
-        event = events[-1] if events else None
-        if not isinstance(event, Text | Reason) or (isinstance(event, Text) and event.logprobs):
+    def _begin(self, text: Escaped, data: bytes) -> list[Event]:
+        """The events of a chunk with this text and nothing else, when no block is open and no call was told: what `take` and `_learn` make of it."""
+        events: list[Event] = []
+        if not self._started:
+            self._started = True
+            events.append(Start())
+        self._spliced = text != b""
+        if text:
+            block = self._open = self._block
+            self._block, self._reasoning = block + 1, False
+            events += (Open(block, "text"), Text(block, text))
+            self._splice.learn(data, text)
+        return events
+
+    def _learn(self, events: list[Event], event: Text | Reason, data: bytes) -> None:
+        """Remember the form of a frame that was nothing but one piece of the open block, be it the one that opened it. `event` is its last one."""
+        if isinstance(event, Text) and event.logprobs:
             return
         if self._halves is not None or (self._tags is not None and not self._tags.settled):
             return
@@ -202,8 +223,9 @@ class ChatDecoder:
     def _call(self, tools: list[ToolDelta], events: list[Event]) -> None:
         self._flush_tags(events)
         self._close_text(events)
+        calls = self._calls = self._calls or Calls(self._answer_id)
         for tool in tools:
-            new, self._block = self._calls.add(tool, self._block, self._halves is not None)
+            new, self._block = calls.add(tool, self._block, self._halves is not None)
             events += new
 
     def _write(self, content: Escaped, logprobs: Raw, events: list[Event]) -> None:
@@ -226,8 +248,10 @@ class ChatDecoder:
 
     def _say(self, reasoning: bool, text: Escaped, events: list[Event], logprobs: bytes = b"") -> None:
         if self._open is None or self._reasoning is not reasoning:
-            self._close_text(events)
-            self._calls.settle(events)
+            if self._open is not None:
+                self._close_text(events)
+            if self._calls is not None:
+                self._calls.settle(events)
             self._open, self._reasoning = self._block, reasoning
             self._block += 1
             events.append(Open(self._open, "reasoning" if reasoning else "text"))
@@ -248,12 +272,16 @@ class ChatDecoder:
             self._open = None
 
     def _stop(self, choice: Choice, events: list[Event]) -> None:
-        self._flush_tags(events)
+        called = False
+        if self._tags is not None:
+            self._flush_tags(events)
         self._close_text(events)
-        closing, self._block = self._calls.close(self._block)
-        events += closing
+        if self._calls is not None:
+            closing, self._block = self._calls.close(self._block)
+            events += closing
+            called = self._calls.named
         self._stopped = True
-        events.append(stop_of(choice, bool(self._calls)))
+        events.append(stop_of(choice, called))
 
 
 def stop_of(choice: Choice, called: bool) -> Stop:
@@ -261,7 +289,9 @@ def stop_of(choice: Choice, called: bool) -> Stop:
     word = choice.finish_reason or "stop"
     reason = FINISH.get(word, "stop")
     sequence = None
-    if reason == "stop" and jsonx.kind(choice.stop_reason) == "string":  # vLLM names the sequence it met
+    if (
+        reason == "stop" and len(choice.stop_reason) and jsonx.kind(choice.stop_reason) == "string"
+    ):  # vLLM names the sequence it met
         reason, sequence = "sequence", jsonx.unescape(jsonx.unquoted(choice.stop_reason))
     if reason == "call" and not called:
         reason = "stop"

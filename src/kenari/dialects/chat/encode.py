@@ -28,6 +28,8 @@ from kenari.wire import jsonx
 
 FINISH = {"stop": b"stop", "sequence": b"stop", "length": b"length", "call": b"tool_calls", "filter": b"content_filter"}
 DONE = b"data: [DONE]\n\n"
+_ENDS = (Start, Meter, Stop, Sources)
+"""Events of which something is said at the end only."""
 
 
 class ChatEncoder:
@@ -45,6 +47,7 @@ class ChatEncoder:
         self._text = self._prefix + b'{"content":"'
         self._text_end = b'"}' + self._suffix
         self._between = self._text_end + self._text
+        self._role = self._prefix + b'{"role":"assistant","content":""}' + self._suffix
         self._tools: dict[int, bytes] = {}  # block index -> tool index
         self._usage = Usage()
         self._stop: Stop | None = None
@@ -66,37 +69,41 @@ class ChatEncoder:
             if type(event) is Text and event.delta and not event.logprobs:
                 texts.append(event.delta)
                 continue
+            if isinstance(event, _ENDS):
+                self._note(event)
+                continue
             if texts:
                 out.append(self._run(texts))
                 texts = []
-            piece = self._encode(event)
+            if isinstance(event, Close):
+                piece = b"" if event.index != self._thought else self._prove()
+            else:
+                piece = b"" if type(event) is Open and event.kind == "text" else self._encode(event)
             if piece:
                 out.append(piece)
         if texts:
             out.append(self._run(texts))
-        if not out:
-            return b""
-        if not self.started:
-            out.insert(0, self._role())
+        if out and not self.started:
+            self.started = True
+            out.insert(0, self._role)
         return b"".join(out)
 
     def speaker(self, kind: type[Text] | type[Reason], index: int) -> Speaker | None:
         """Text goes between the same bytes each time."""
         if kind is not Text or not self.started:
             return None
-        frame = literal(self._text) + b"%b" + self._text_end
-        return Speaker(frame.__mod__, self._run, frame)  # a call in C
+        return Speaker(literal(self._text) + b"%b" + self._text_end, self._run)
 
     def _run(self, texts: list[bytes]) -> bytes:
         return self._text + self._between.join(texts) + self._text_end
 
     def noop(self) -> bytes:
         """A chunk with an empty delta; the first one carries the role (D15)."""
-        return self._chunk(b"{}") if self.started else self._role()
+        return self._chunk(b"{}") if self.started else self._opening()
 
     def finish(self) -> bytes:
         """The finish chunk with usage, then `[DONE]`."""
-        opening = b"" if self.started else self._role()
+        opening = b"" if self.started else self._opening()
         reason = FINISH[self._stop.reason] if self._stop else b"stop"
         end = b',"finish_reason":"' + reason + b'"}]'
         found = b""
@@ -110,9 +117,10 @@ class ChatEncoder:
         self.started = True
         return b"data: " + jsonx.encode(envelope(error)) + b"\n\n" + DONE
 
-    def _role(self) -> bytes:
-        self.started = True
-        return self._chunk(b'{"role":"assistant","content":""}')
+    def _opening(self) -> bytes:
+        """The chunk with the role, once."""
+        opening, self.started = b"" if self.started else self._role, True
+        return opening
 
     def _chunk(self, delta: bytes) -> bytes:
         return self._prefix + delta + self._suffix
@@ -136,25 +144,20 @@ class ChatEncoder:
                     self._proofs.append(Proof(event.kind, event.value, self._length))
                     self._length = 0
                     self._proven = True
-            case Close():
-                return self._close(event.index)
             case Failure():
                 return self.fail(event.error)
             case _:
-                self._note(event)
+                pass
         return b""
 
-    def _note(self, event: Event) -> None:
+    def _note(self, event: Start | Meter | Stop | Sources) -> None:
         """What is said at the end only."""
-        match event:
-            case Start() | Meter():
-                self._usage = event.usage or self._usage
-            case Stop():
-                self._stop = event
-            case Sources():
-                self._sources = event
-            case _:
-                pass
+        if isinstance(event, Stop):
+            self._stop = event
+        elif isinstance(event, Sources):
+            self._sources = event
+        else:
+            self._usage = event.usage or self._usage
 
     def _reason(self, event: Reason) -> bytes:
         if self._hide or not event.delta:
@@ -173,11 +176,9 @@ class ChatEncoder:
         call = {"index": Raw(index), "id": event.call_id, "type": "function", "function": function}
         return self._chunk(b'{"tool_calls":[' + jsonx.encode(call) + b"]}")
 
-    def _close(self, index: int) -> bytes:
+    def _prove(self) -> bytes:
         """When a reasoning block ends its proof goes out: in one envelope with those of the blocks before it, so that
         the last envelope covers all the reasoning text that a client has put together."""
-        if index != self._thought:
-            return b""
         self._thought = None
         out = b""
         if self._proven and not self._hide:

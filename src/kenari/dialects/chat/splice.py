@@ -23,19 +23,23 @@ class Splice:
     def __init__(self) -> None:
         self._prefix = b""
         self._suffix = b""
+        self._learned: tuple[bytes, Escaped] | None = None  # the last plain delta, until somebody asks for its form
 
     def learn(self, data: bytes, text: Escaped) -> None:
-        """A parsed frame `data` was nothing but this text."""
-        self._prefix, self._suffix = around(data, text)
+        """A parsed frame `data` was nothing but this text. (A first one is to be told to the client before all else.)"""
+        self._learned = data, text
 
     @property
     def around(self) -> tuple[bytes, bytes]:
         """What stands before and behind the text; empty before one was seen."""
+        if self._learned is not None:
+            self._prefix, self._suffix = around(*self._learned)
+            self._learned = None
         return self._prefix, self._suffix
 
     def one(self, data: bytes) -> Escaped:
         """The text of a frame of the same form, b"" when it has to be parsed."""
-        prefix, suffix = self._prefix, self._suffix
+        prefix, suffix = (self._prefix, self._suffix) if self._learned is None else self.around
         if not prefix or not data.startswith(prefix) or not data.endswith(suffix):
             return b""
         text = data[len(prefix) : -len(suffix)]
@@ -44,7 +48,7 @@ class Splice:
     def cut(self, frames: list[Frame], start: int, at_once: bool) -> list[Escaped]:
         """The texts of the frames from `start` on, up to the first one that has to be parsed. `at_once`: it is worth trying
         whether there is none."""
-        prefix = self._prefix
+        prefix = self._prefix if self._learned is None else self.around[0]
         if not prefix:
             return []
         if at_once and len(frames) - start >= MANY:

@@ -127,28 +127,12 @@ class UsageSeen:
 
     def take(self, wire: UsageWire) -> Usage | None:
         """The usage so far with this report, None when all is zero."""
-        self._add(wire)
-        return self._snapshot()
-
-    def _add(self, wire: UsageWire) -> None:
-        prompt, completion = believed(wire.prompt_tokens) or 0, believed(wire.completion_tokens) or 0
-        details, spent = wire.prompt_tokens_details, wire.completion_tokens_details
-        thought = believed(spent.reasoning_tokens) if spent is not None else None
-        if thought and wire.total_tokens == prompt + completion + thought:
-            completion += thought  # one vendor leaves reasoning out of the completion's tokens
+        prompt, completion = wire.prompt_tokens or 0, wire.completion_tokens or 0
+        prompt = prompt if 0 <= prompt <= MOST else 0
+        completion = completion if 0 <= completion <= MOST else 0
+        completion = self._add_details(wire, prompt, completion)
         self._prompt = prompt or self._prompt
         self._completion = completion or self._completion
-        if details is not None:
-            self._cached = _later(self._cached, details.cached_tokens)
-            self._written = _later(self._written, details.cache_write_tokens)
-        if wire.prompt_cache_hit_tokens is not None:
-            self._cached = _later(self._cached, wire.prompt_cache_hit_tokens)
-        if wire.cached_tokens is not None:
-            self._cached = _later(self._cached, wire.cached_tokens)
-        if thought is not None:
-            self._reasoning = _later(self._reasoning, thought)
-
-    def _snapshot(self) -> Usage | None:
         if not self._prompt and not self._completion:
             return None
         return Usage(
@@ -158,6 +142,23 @@ class UsageSeen:
             output=self._completion,
             reasoning=self._reasoning,
         )
+
+    def _add_details(self, wire: UsageWire, prompt: int, completion: int) -> int:
+        """Note where tokens came from and what they were for; those of the completion, reasoning included."""
+        details, spent = wire.prompt_tokens_details, wire.completion_tokens_details
+        thought = believed(spent.reasoning_tokens) if spent is not None else None
+        if thought and wire.total_tokens == prompt + completion + thought:
+            completion += thought  # one vendor leaves reasoning out of the completion's tokens
+        if details is not None:
+            self._cached = _later(self._cached, details.cached_tokens)
+            self._written = _later(self._written, details.cache_write_tokens)
+        if wire.prompt_cache_hit_tokens is not None:
+            self._cached = _later(self._cached, wire.prompt_cache_hit_tokens)
+        if wire.cached_tokens is not None:
+            self._cached = _later(self._cached, wire.cached_tokens)
+        if thought is not None:
+            self._reasoning = _later(self._reasoning, thought)
+        return completion
 
 
 def usage_of(wire: UsageWire) -> Usage | None:

@@ -59,12 +59,15 @@ RELAY: Mapping[str, RelayRule] = {
 PING = event_frame(b"ping", b'{"type":"ping"}')
 _STOP = event_frame(b"message_stop", b'{"type":"message_stop"}')
 _DELTA = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":'
-_TEXT_START = b'{"type":"text","text":""}'
+_TEXT_START = event_frame(
+    b"content_block_start", b'{"type":"content_block_start","index":%d,"content_block":{"type":"text","text":""}}'
+)
 _THINKING_START = b'{"type":"thinking","thinking":"","signature":""}'
 _TEXT_DELTA = b'{"type":"text_delta","text":"'
 _THINKING_DELTA = b'{"type":"thinking_delta","thinking":"'
 _ARGS_DELTA = b'{"type":"input_json_delta","partial_json":"'
 _DELTA_END = b'"}}\n\n'
+_NOTHING = Usage()
 
 
 class MessagesEncoder:
@@ -74,7 +77,7 @@ class MessagesEncoder:
         self.started = False
         self._answer = answer
         self._serial = Serial()
-        self._usage = Usage()
+        self._usage = _NOTHING
         self._stop: Stop | None = None
         self._sources: Sources | None = None
         self._index = 0  # of the block that is open, or that opens next
@@ -82,6 +85,7 @@ class MessagesEncoder:
         self._prefix = b""  # of the open block's deltas, "" until it has been written
         self._seals: list[Seal] = []
         self._thought: list[bytes] = []
+        self._opening = self._message_start(_NOTHING)  # what a stream begins with whose provider says no usage yet
 
     def encode(self, events: list[Event]) -> bytes:
         """The frames of these events."""
@@ -102,10 +106,7 @@ class MessagesEncoder:
         """Text of the open block goes between the same bytes each time."""
         if kind is not Text or not self._prefix or not self._serial.only(index):
             return None
-        return Speaker(self._one, self._run, literal(self._prefix) + b"%b" + _DELTA_END)
-
-    def _one(self, text: bytes) -> bytes:
-        return self._prefix + text + _DELTA_END
+        return Speaker(literal(self._prefix) + b"%b" + _DELTA_END, self._run)
 
     def _run(self, texts: list[bytes]) -> bytes:
         return self._prefix + (_DELTA_END + self._prefix).join(texts) + _DELTA_END
@@ -116,7 +117,7 @@ class MessagesEncoder:
 
     def finish(self) -> bytes:
         """The stop reason with the final usage, then `message_stop` (S65, S66)."""
-        opening = b"" if self.started else self._message_start()
+        opening = b"" if self.started else self._begin_message()
         stop = self._stop or Stop("stop")
         found = self._sources
         end = jsonx.encode(
@@ -141,7 +142,11 @@ class MessagesEncoder:
     def _take(self, event: Event, out: list[bytes]) -> None:
         match event:
             case Open():
-                self._open(event, out)
+                self._block = event
+                self._prefix = b""
+                self._seals, self._thought = [], []
+                if event.kind in ("call", "opaque"):
+                    self._open(event, out)
             case Close():
                 self._close(out)
             case Seal():
@@ -149,7 +154,7 @@ class MessagesEncoder:
             case Start():
                 self._usage = event.usage or self._usage
                 if not self.started:
-                    out.append(self._message_start())
+                    out.append(self._begin_message())
             case Ping():
                 if self.started:
                     out.append(PING)
@@ -172,9 +177,12 @@ class MessagesEncoder:
             case _:
                 pass
 
-    def _message_start(self) -> bytes:
+    def _begin_message(self) -> bytes:
         self.started = True
-        usage = usage_object(self._usage) | {"output_tokens": 0}
+        return self._opening if self._usage is _NOTHING else self._message_start(self._usage)
+
+    def _message_start(self, so_far: Usage) -> bytes:
+        usage = usage_object(so_far) | {"output_tokens": 0}
         message: dict[str, Any] = {
             "id": self._answer.id,
             "type": "message",
@@ -189,14 +197,11 @@ class MessagesEncoder:
 
     def _open(self, event: Open, out: list[bytes]) -> None:
         """Calls and foreign blocks open at once, text and thoughts with their first words."""
-        self._block = event
-        self._prefix = b""
-        self._seals, self._thought = [], []
         if event.kind == "call":
             call: dict[str, Any] = {"type": "tool_use", "id": event.call_id, "name": event.name, "input": {}}
             out.append(self._block_start(jsonx.encode(call)))
             self._prefix = _DELTA % self._index + _ARGS_DELTA
-        elif event.kind == "opaque":
+        else:
             self._open_foreign(event.raw, out)
 
     def _open_foreign(self, raw: bytes, out: list[bytes]) -> None:
@@ -213,7 +218,7 @@ class MessagesEncoder:
     def _begin(self, out: list[bytes]) -> bytes:
         """Write the start of the open text or thinking block; the prefix of its deltas."""
         thinks = self._block is not None and self._block.kind == "reasoning"
-        out.append(self._block_start(_THINKING_START if thinks else _TEXT_START))
+        out.append(self._block_start(_THINKING_START) if thinks else _TEXT_START % self._index)
         self._prefix = _DELTA % self._index + (_THINKING_DELTA if thinks else _TEXT_DELTA)
         return self._prefix
 

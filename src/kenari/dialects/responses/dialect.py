@@ -42,7 +42,7 @@ class ResponsesDialect:
 
     def encode_reply(self, reply: Reply, answer: Answer) -> bytes:
         """The client's plain answer."""
-        return self.encoder(answer).whole(reply)
+        return _encoder(answer).whole(reply)
 
     SAMPLE: bytes = b""
 
@@ -64,11 +64,15 @@ class ResponsesDialect:
 
     def encoder(self, answer: Answer) -> encode.ResponsesEncoder:
         """A client's stream."""
-        return NotesEncoder(answer) if ASKED in answer.request.fields else encode.ResponsesEncoder(answer)
+        return _encoder(answer).foresee()
 
     def encode_error(self, error: KenariError, request_id: str) -> bytes:
         """The OpenAI envelope."""
         return jsonx.encode(envelope(error))
+
+
+def _encoder(answer: Answer) -> encode.ResponsesEncoder:
+    return NotesEncoder(answer) if ASKED in answer.request.fields else encode.ResponsesEncoder(answer)
 
 
 RESPONSES = ResponsesDialect()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from itertools import count, islice
+from typing import Self
 
 import msgspec
 
@@ -17,6 +18,7 @@ from kenari.dialects.responses.items import call_item, freeform_input, message_i
 from kenari.dialects.responses.resource import Resource, error_object, status_of
 from kenari.wire import jsonx
 
+_IN_TEXT = b',"content_index":0'
 _PART = b'{"type":"summary_text","text":"'
 _END = b'","sequence_number":%d}\n\n'
 _ENDS = tuple(_END % number for number in range(1024))
@@ -67,6 +69,22 @@ class ResponsesEncoder:
         self._usage = Usage()
         self._stop: Stop | None = None
         self._sources: Sources | None = None
+        self._opening = b""  # the first frame, if it was foreseen
+        self._first: tuple[bytes, bytes, _Item] | None = (
+            None  # the frame of a first message, the head of its deltas, its item
+        )
+
+    def foresee(self) -> Self:
+        """Write the first frames of a stream while there is nothing to say yet: most answers are a text. What is said
+        otherwise than by `_say` is what it would have been."""
+        self._opening = self._created()
+        frame = self._begin("message", ResponsesEncoder._close_message)
+        self._expect(0, Text, "response.output_text.delta", _IN_TEXT)
+        item = self._item
+        assert item is not None
+        self._first = frame, self._head, item
+        self.started, self._item, self._takes, self._numbers = False, None, None, count()
+        return self
 
     def encode(self, events: list[Event]) -> bytes:
         """The frames of these events."""
@@ -84,6 +102,9 @@ class ResponsesEncoder:
                 if event.index == self._block and event.delta:  # type: ignore[union-attr]
                     pieces.append(event.delta)  # type: ignore[union-attr]
                 continue
+            if type(event) is Start or type(event) is Meter:
+                self._usage = event.usage or self._usage
+                continue
             if pieces:
                 out.append(self._deltas(pieces))
                 pieces = []
@@ -98,7 +119,7 @@ class ResponsesEncoder:
         if kind is not self._takes or index != self._block or item is None or not self._head:
             return None
         frame = literal(self._head) + b"%b" + _END
-        return Speaker(self._delta, self._deltas, frame, self._numbers, item.pieces.append)
+        return Speaker(frame, self._deltas, self._numbers, item.pieces.append)
 
     def noop(self) -> bytes:
         """A `keepalive` event, which Codex counts as life (D15), after response.created."""
@@ -106,7 +127,7 @@ class ResponsesEncoder:
 
     def finish(self) -> bytes:
         """response.completed with the whole output and the usage; a cut answer is incomplete there (S93)."""
-        opening = self._created() + self._end_item()
+        opening = b"" if self.started and self._item is None else self._created() + self._end_item()
         return opening + self._frame("response.completed", b',"response":' + self._finished())
 
     def fail(self, error: KenariError) -> bytes:
@@ -134,6 +155,9 @@ class ResponsesEncoder:
         if self.started:
             return b""
         self.started = True
+        if self._opening:
+            next(self._numbers)
+            return self._opening
         return self._frame("response.created", b',"response":' + self._resource.write("in_progress", b"[]"))
 
     def _frame(self, name: str, members: bytes) -> bytes:
@@ -168,9 +192,14 @@ class ResponsesEncoder:
     def _say(self, event: Text | Reason) -> bytes:
         """The first piece of a block: its item begins, or goes on where reasoning follows reasoning."""
         out = b""
-        if isinstance(event, Text):
+        if self._first is not None and not self.started and isinstance(event, Text):
+            frame, self._head, self._item = self._first
+            out = self._created() + frame
+            next(self._numbers)
+            self._takes, self._block = Text, event.index
+        elif isinstance(event, Text):
             out = self._begin("message", ResponsesEncoder._close_message)
-            self._expect(event, Text, "response.output_text.delta", b',"content_index":0')
+            self._expect(event.index, Text, "response.output_text.delta", _IN_TEXT)
         else:
             if not self._reasoning:
                 out = self._begin("reasoning", ResponsesEncoder._close_reasoning)
@@ -178,7 +207,7 @@ class ResponsesEncoder:
                 out += self._about(
                     "response.reasoning_summary_part.added", b',"summary_index":0,"part":' + _PART + b'"}'
                 )
-            self._expect(event, Reason, "response.reasoning_summary_text.delta", b',"summary_index":0')
+            self._expect(event.index, Reason, "response.reasoning_summary_text.delta", b',"summary_index":0')
         return out + self._delta(event.delta)
 
     def _prove(self, event: Seal) -> bytes:
@@ -195,7 +224,7 @@ class ResponsesEncoder:
         call = CallPart(event.call_id, event.name, b"", namespace=event.namespace, custom=event.custom)
         kind = "custom_tool_call" if event.custom else "function_call"
         out = self._begin(kind, ResponsesEncoder._close_call, call)
-        self._expect(event, Args, "" if event.custom else "response.function_call_arguments.delta", b"")
+        self._expect(event.index, Args, "" if event.custom else "response.function_call_arguments.delta", b"")
         return out
 
     def _begin(
@@ -214,11 +243,11 @@ class ResponsesEncoder:
             added = message_item(item.id, b"", b"in_progress")
         return out + self._frame("response.output_item.added", item.place + b',"item":' + added)
 
-    def _expect(self, block: Text | Reason | Open, delta: type[Event], name: str, members: bytes) -> None:
-        """From now on such deltas go out as they come, under this event name."""
+    def _expect(self, block: int, delta: type[Event], name: str, members: bytes) -> None:
+        """From now on such deltas of this block go out as they come, under this event name."""
         item = self._item
         assert item is not None
-        self._takes, self._block, self._head = delta, block.index, b""
+        self._takes, self._block, self._head = delta, block, b""
         if name:
             kind = name.encode()
             self._head = b'event: %b\ndata: {"type":"%b"%b%b,"delta":"' % (kind, kind, item.place, members)
@@ -300,8 +329,3 @@ class ResponsesEncoder:
             call = msgspec.structs.replace(item.call, arguments=arguments)
             out = self._about("response.function_call_arguments.done", b',"arguments":"' + arguments + b'"')
         return out + self._done(item, jsonx.encode(call_item(item.id, call, "completed")))
-
-
-def encode_reply(reply: Reply, answer: Answer) -> bytes:
-    """The response object of a plain answer."""
-    return ResponsesEncoder(answer).whole(reply)
