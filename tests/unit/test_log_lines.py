@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kenari.core.ports import Leg, Line
 from kenari.core.request import Notice
 from kenari.core.usage import Usage
-from kenari.keeper.books import LogBooks, Record, Tokens
+from kenari.keeper.books import MAX_FORMS, LogBooks, Record, Tokens
 from kenari.wire import jsonx
 
 TEXTS = st.sampled_from(["", "a", "%s", "%%d", '"id":"', "\\", "é\n", "\ud800", "\x00", "{}", "null"])
@@ -90,3 +90,18 @@ def test_a_line_says_the_same_whichever_lines_came_before(lines: list[Line]) -> 
     books.flush()
     written = [json.loads(one) for one in out.getvalue().splitlines()]
     assert written == [json.loads(jsonx.encode(record(time, line))) for time, line in zip(times, lines, strict=False)]
+
+
+def test_what_clients_call_models_is_not_kept() -> None:
+    """F7: a name may be as long as a body, and is in the line of a request that was refused; forms are kept of short lines, and
+    of so many."""
+    out = io.StringIO()
+    books = LogBooks("json", lambda: 0.0, lambda delay, call: None, out)
+    names = [str(number) for number in range(MAX_FORMS + 1)] + [f"{number}{'%x' * 5000}" for number in range(50)]
+    for name in names:
+        books.settle(None, Line(id="a", model=name))
+    books.flush()
+    assert [json.loads(one)["model"] for one in out.getvalue().splitlines()] == names
+    forms = books._forms  # pyright: ignore[reportPrivateUsage]
+    assert 0 < len(forms) <= MAX_FORMS
+    assert max(len(form) for form in forms.values()) < 5000

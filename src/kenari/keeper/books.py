@@ -22,6 +22,8 @@ FLUSH_LINES = 32
 """More would only spread what requests leave behind over memory that is not in the caches any more."""
 MAX_FORMS = 1024
 """Kinds of lines that are remembered."""
+MAX_FORM = 2048
+"""Characters of one. Clients name models, and a name may be as long as a body."""
 
 
 class LogBooks:
@@ -141,8 +143,6 @@ class LogBooks:
 
     def _form(self, like: tuple[str | int, ...], line: Line) -> str:
         """The record of such a line with places for what differs."""
-        if len(self._forms) >= MAX_FORMS:
-            self._forms.clear()
         members: dict[str, Any] = msgspec.to_builtins(self._record(0.0, line))
         tokens = ",".join(f'"{name}":%d' for name in Tokens.__struct_fields__)
         places = {
@@ -155,7 +155,11 @@ class LogBooks:
         words = [
             f'"{name}":' + (places.get(name) or _json(value).replace("%", "%%")) for name, value in members.items()
         ]
-        form = self._forms[like] = "{" + ",".join(words) + "}\n"
+        form = "{" + ",".join(words) + "}\n"
+        if len(form) <= MAX_FORM:
+            if len(self._forms) >= MAX_FORMS:
+                self._forms.clear()
+            self._forms[like] = form
         return form
 
     def _record(self, now: float, line: Line) -> "Record":
