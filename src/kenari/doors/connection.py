@@ -99,8 +99,9 @@ class Connection(asyncio.Protocol):
             self._fault = self._fault or malformed()
         if self._state != "idle":
             self._count_bare(0 if self._fresh or self._size != size else len(data))
-        elif learns and self._current is not None and self._fresh and self._fault is None and not self._waiting:
-            self._known = repeat_of(data, self._current)
+        elif learns and self._current is not None and self._fault is None and not self._waiting:
+            if self._fresh and self._came == len(data):  # the head is the first of these bytes
+                self._known = repeat_of(data, self._current)
         if self._fault is not None:
             self._refuse(self._fault)
         elif self._waiting and self._has_enough():
