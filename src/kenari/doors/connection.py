@@ -85,8 +85,9 @@ class Connection(asyncio.Protocol):
             return
         if self._known is not None and self._state == "idle" and self._take_again(self._known, data):
             return
-        size, self._fresh, learns = self._size, False, True
-        self._came = len(data) + (self._came if self._state != "idle" else 0)
+        learns = self._state == "idle"  # else these bytes do not begin with a head
+        size, self._fresh = self._size, False
+        self._came = len(data) + (0 if learns else self._came)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -99,9 +100,8 @@ class Connection(asyncio.Protocol):
             self._fault = self._fault or malformed()
         if self._state != "idle":
             self._count_bare(0 if self._fresh or self._size != size else len(data))
-        elif learns and self._current is not None and self._fault is None and not self._waiting:
-            if self._fresh and self._came == len(data):  # the head is the first of these bytes
-                self._known = repeat_of(data, self._current)
+        elif learns and self._current is not None and self._fresh and self._fault is None and not self._waiting:
+            self._known = repeat_of(data, self._current)
         if self._fault is not None:
             self._refuse(self._fault)
         elif self._waiting and self._has_enough():
