@@ -126,10 +126,12 @@ class Connection(asyncio.Protocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection has ended."""
+        """The connection has ended. What it was told goes now, not when the collector finds it: the parser refers to it."""
         self._transport, self.send = None, _nowhere
         self._edge.closed(self)
         self._leave()
+        self._known = None
+        self._reset()
 
     def pause_writing(self) -> None:
         """The client reads too slowly."""
