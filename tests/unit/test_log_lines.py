@@ -93,7 +93,7 @@ def test_a_line_says_the_same_whichever_lines_came_before(lines: list[Line]) -> 
 
 
 def test_what_clients_call_models_is_not_kept() -> None:
-    """F7: a name may be as long as a body, and is in the line of a request that was refused; forms are kept of short lines, and
+    """A name may be as long as a body, and is in the line of a request that was refused; forms are kept of short lines, and
     of so many."""
     out = io.StringIO()
     books = LogBooks("json", lambda: 0.0, lambda delay, call: None, out)
