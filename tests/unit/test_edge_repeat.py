@@ -1,6 +1,9 @@
 """A head that a client sends again is recognised, and means what llhttp made of it the first time (doors/repeat.py)."""
 
 import asyncio
+import gc
+import tracemalloc
+from collections.abc import Coroutine
 from typing import Any
 
 from hypothesis import example, given, settings
@@ -251,3 +254,63 @@ def test_who_leads_is_asked_about_the_same_head_only() -> None:
         *("begun", "begun", "a"),
         *("reload", "begun", "begun", "a"),
     ]
+
+
+def test_what_stands_before_a_head_is_not_part_of_it() -> None:
+    """F13: the end of the request before may come in the same reading, and that request be answered at once."""
+    asked = "POST / HTTP/1.1\r\ncontent-length: 3\r\n\r\n"
+
+    async def play() -> list[bytes]:
+        wire = Wire()
+
+        async def serve(one: Exchange) -> None:
+            one.answer(200, b"", one.body)
+
+        def begin(one: Exchange) -> Coroutine[Any, Any, None] | None:
+            return one.answer(200, b"", one.body) if one.body == b"end" else serve(one)
+
+        edge = Edge(serve, lambda one, error: one.answer(error.status, b"", b"no"), EdgeLimits())
+        edge.begin = begin
+        connection = edge()
+        connection.connection_made(wire)
+        for data in (asked + "e", "nd" + asked + "abc", "nd" + asked + "def"):
+            connection.data_received(data.encode())
+            for _ in range(4):
+                await asyncio.sleep(0)
+        edge.close()
+        connection.connection_lost(None)
+        return [data[9:12] + data.partition(b"\r\n\r\n")[2] for data in wire.written]
+
+    assert asyncio.run(play()) == [b"200end", b"200abc", b"400no"]
+
+
+def test_what_a_connection_was_told_goes_with_it() -> None:
+    """F13: heads are up to 64 KiB, and clients come faster than the collector."""
+
+    async def play() -> int:
+        async def serve(one: Exchange) -> None:
+            one.answer(200, b"", b"ok")
+
+        edge = Edge(serve, lambda one, error: None, EdgeLimits())
+        before = 0
+        for number in range(40):
+            connection = edge()
+            connection.connection_made(Wire())
+            told = b"POST / HTTP/1.1\r\nx-number: %d\r\nx-long: %b\r\ncontent-length: 1\r\n\r\nx"
+            for _ in range(2):
+                connection.data_received(told % (number, b"y" * 50_000))
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+            connection.connection_lost(None)
+            if number == 10:
+                before = tracemalloc.get_traced_memory()[0]
+        edge.close()
+        return tracemalloc.get_traced_memory()[0] - before
+
+    gc.disable()
+    tracemalloc.start()
+    try:
+        assert asyncio.run(play()) < 29 * 20_000
+    finally:
+        tracemalloc.stop()
+        gc.enable()

@@ -12,7 +12,7 @@ from kenari.core.ports import Leg, Line
 from kenari.core.price import Price
 from kenari.core.request import Notice
 from kenari.core.usage import Usage
-from kenari.keeper.books import LogBooks, Record, Tokens
+from kenari.keeper.books import MAX_FORMS, LogBooks, Record, Tokens
 from kenari.keeper.metrics import Metrics
 from kenari.ledger.price import charge
 from kenari.wire import jsonx
@@ -131,3 +131,18 @@ def test_requests_that_ended_alike_are_logged_and_counted_as_their_lines(endings
     assert [line.charge for line in lines] == [
         charge(line.legs, line.price) if line.price is not None else 0 for line in lines
     ]
+
+
+def test_what_clients_call_models_is_not_kept() -> None:
+    """A name may be as long as a body, and is in the line of a request that was refused; forms are kept of short lines, and
+    of so many."""
+    out = io.StringIO()
+    books = LogBooks("json", lambda: 0.0, lambda delay, call: None, out)
+    names = [str(number) for number in range(MAX_FORMS + 1)] + [f"{number}{'%x' * 5000}" for number in range(50)]
+    for name in names:
+        books.settle(None, Line(id="a", model=name))
+    books.flush()
+    assert [json.loads(one)["model"] for one in out.getvalue().splitlines()] == names
+    forms = books._forms  # pyright: ignore[reportPrivateUsage]
+    assert 0 < len(forms) <= MAX_FORMS
+    assert max(len(form) for form in forms.values()) < 5000

@@ -85,8 +85,9 @@ class Connection(asyncio.Protocol):
             return
         if self._known is not None and self._state == "idle" and self._take_again(self._known, data):
             return
-        size, self._fresh, learns = self._size, False, True
-        self._came = len(data) + (self._came if self._state != "idle" else 0)
+        learns = self._state == "idle"  # else these bytes do not begin with a head
+        size, self._fresh = self._size, False
+        self._came = len(data) + (0 if learns else self._came)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -125,10 +126,12 @@ class Connection(asyncio.Protocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection has ended."""
+        """The connection has ended. What it was told goes now, not when the collector finds it: the parser refers to it."""
         self._transport, self.send = None, _nowhere
         self._edge.closed(self)
         self._leave()
+        self._known = None
+        self._reset()
 
     def pause_writing(self) -> None:
         """The client reads too slowly."""

@@ -85,9 +85,9 @@ class Lane:
     whole have in common."""
 
     __slots__ = (
-        "_after",
-        "_before",
         "_catalog",
+        "_closing",
+        "_opening",
         "_secret",
         "alike",
         "caller",
@@ -100,21 +100,22 @@ class Lane:
     def __init__(self, waiting: Waiting, services: Services, pattern: Pattern, caller: Caller) -> None:
         self.waiting, self.services, self.pattern, self.caller = waiting, services, pattern, caller
         self.head = _HEAD + pattern.told if services.tells_target(caller) else _HEAD
-        self._before = self._after = self._secret = b""
+        self._opening = self._closing = self._secret = b""
         self._catalog = services.catalog
         self.alike: Alike | None = None
 
     def lead(self, cut: Cut, secret: bytes) -> None:
         """From now on `take` may be asked for requests of the connection. `cut` and `secret` are those of its last one."""
-        self._before, self._after, self._secret = cut.before, cut.after, secret
+        self._opening, self._closing = cut.before + b"[", b"]" + cut.after  # white space around it is not passed on
+        self._secret = secret
 
     def take(self, exchange: Exchange) -> Coroutine[Any, Any, bool] | bool:
         """Take up the next request with the same head, if it is like the last one: what `Passing.begin` would do."""
         services, pattern, body = self.services, self.pattern, exchange.body
-        before, after = self._before, self._after
-        if not (body.startswith(before) and body.endswith(after)) or services.catalog is not self._catalog:
+        opening, closing = self._opening, self._closing
+        if not (body.startswith(opening) and body.endswith(closing)) or services.catalog is not self._catalog:
             return False
-        conversation = body[len(before) : len(body) - len(after)]
+        conversation = body[len(opening) - 1 : len(body) - len(closing) + 1]
         known = services.keys.verify(self._secret) is self.caller
         if not (known and services.routing.is_well(pattern.mark) and pattern.candidate.dialect.is_texts(conversation)):
             return False

@@ -22,6 +22,8 @@ FLUSH_LINES = 32
 """More would only spread what requests leave behind over memory that is not in the caches any more."""
 MAX_FORMS = 1024
 """Kinds of lines that are remembered."""
+MAX_FORM = 2048
+"""Characters of one. Clients name models, and a name may be as long as a body."""
 
 
 class Tap(Protocol):
@@ -157,7 +159,9 @@ class LogBooks:
         if form is None:
             if len(self._forms) >= MAX_FORMS:
                 self._forms.clear()
-            form = self._forms[like] = self._form(line)
+            form = self._form(line)
+            if len(form) <= MAX_FORM:
+                self._forms[like] = form
         time = "null" if first is None else f"{first:.2f}"
         return self._fill(form, now, line.id, usage, time, f"{line.duration_ms:.2f}")
 
