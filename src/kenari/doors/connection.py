@@ -1,7 +1,6 @@
 """One inbound connection: requests in order, limits, slow clients, and a client that goes away."""
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
@@ -36,7 +35,7 @@ class Connection(asyncio.Protocol):
         """Takes bytes of an answer, while there is a transport."""
         self._parser = httptools.HttpRequestParser(self)
         self._peer = ""
-        self._waiting: deque[HttpExchange] = deque()
+        self._waiting: list[HttpExchange] = []  # few, and nearly always none
         self._current: HttpExchange | None = None
         self._answering = Answering(edge)
         self._lingers = 0.0  # the connection ends, at the latest then; until then bytes are thrown away
@@ -348,7 +347,7 @@ class Connection(asyncio.Protocol):
     def _next(self) -> None:
         """The answer before is out: the next request that waits, and reading on behind the last one."""
         if self._waiting:
-            self._start(self._waiting.popleft())
+            self._start(self._waiting.pop(0))
         elif self._state == "body" and not self._stream() and not self._size and b"expect" in self._headers:
             self._continue()
         if not self._waiting:

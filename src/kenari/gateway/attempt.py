@@ -51,6 +51,14 @@ class Attempt:
     the client may have seen something, `usage` what it used, `status` the provider's (0 for none). `clock` is the loop's time.
     """
 
+    # said of few attempts, and so the class's: an object with more than thirty members takes three times the memory
+    error: KenariError | None = None
+    left = cut = False
+    names: tuple[str, str] = ("", "")
+    tally: Tally | None = None
+    until = math.inf
+    """The loop's time by which the first content has to be there, whatever the provider's own time-outs."""
+
     def __init__(
         self,
         candidate: Candidate,
@@ -59,12 +67,9 @@ class Attempt:
         done: Done,
         clock: Callable[[], float],
     ) -> None:
-        self._answer_id = sink.exchange.id
-        self._dialect, self._provider = candidate.dialect, candidate.provider
+        self._candidate = candidate
         cap = request.max_output if candidate.provider.profile.cuts_silently else None
         self.gate = Gate(request.names, cap)
-        self.error: KenariError | None = None
-        self.left = False
         self.done = done
         self.first_content: float | None = None
         self._request, self._sink = request, sink
@@ -82,14 +87,9 @@ class Attempt:
         self._over = False  # the transport has said its last word
         self._clock = clock
         self._last = self._since = clock()
-        self._secrets = (candidate.key,)
         self._used: Usage | None = None  # once it is final
-        self.names: tuple[str, str] = ("", "")
         self._count: Count | None = None
-        self.tally: Tally | None = None
-        self._spent = self.cut = False
-        self.until = math.inf
-        """The loop's time by which the first content has to be there, whatever the provider's own time-outs."""
+        self._spent = False
         self._forget: Callable[[Attempt], None] = _nobody
 
     def start(self, upstream: Upstream, outgoing: Outgoing) -> None:
@@ -110,7 +110,8 @@ class Attempt:
             self._ready = self._reader()
 
     def _reader(self) -> tuple[Frames, Decoder]:
-        return Frames(), self._dialect.decoder(self._provider.profile, self._answer_id)
+        candidate = self._candidate
+        return Frames(), candidate.dialect.decoder(candidate.provider.profile, self._sink.exchange.id)
 
     @property
     def count(self) -> Count:
@@ -277,15 +278,15 @@ class Attempt:
         if self._mode == "error":
             self._fail(self._told())
             return
-        body, profile = b"".join(self._body), self._provider.profile
-        passed = self._sink.pass_on(body, self._dialect, profile)
+        body, dialect, profile = b"".join(self._body), self._candidate.dialect, self._candidate.provider.profile
+        passed = self._sink.pass_on(body, dialect, profile)
         if passed is not None:
             self.gate.note(passed)
             self.first_content, self._used = self._clock(), passed.usage
             self._sink.attach(None)
             self.done.set_result(None)
             return
-        self._advance(self._dialect.decode_reply(body, profile, self._answer_id))
+        self._advance(dialect.decode_reply(body, profile, self._sink.exchange.id))
         if not self.done.done():
             self._fail(interrupted())
 
@@ -357,7 +358,7 @@ class Attempt:
     def _wait_for(self, phase: Phase, now: float) -> None:
         """The provider's own time-outs: for its head, from there to its first content, and in mid-stream, where its
         comments count as life."""
-        provider, waited = self._provider, now - self._last
+        provider, waited = self._candidate.provider, now - self._last
         if not self._mode:
             if waited >= provider.header_timeout:
                 self._fail(late("did not begin to answer"))
@@ -381,7 +382,7 @@ class Attempt:
         """The error that the provider's status and as much of its body as is there tell of."""
         body = b"".join(self._body)
         return failure_of_status(
-            self.status, self._headers, body, secrets=self._secrets, names=self.names, now=time.time()
+            self.status, self._headers, body, secrets=(self._candidate.key,), names=self.names, now=time.time()
         )
 
     def _end_stream(self, frames: Frames, decoder: Decoder) -> None:
