@@ -157,8 +157,9 @@ def test_messages_are_answered_in_order_and_silence_has_pings(gateway: Gateway) 
 
 def test_too_many_messages_at_once_end_the_connection(gateway: Gateway) -> None:
     with _open(gateway) as socket:
-        for _ in range(12):
-            socket.send(json.dumps({"type": "response.create", "model": "slow", "input": "a"}))
+        with suppress(ConnectionClosed):  # it may end before all are sent
+            for _ in range(12):
+                socket.send(json.dumps({"type": "response.create", "model": "slow", "input": "a"}))
         with pytest.raises(ConnectionClosed) as closed:
             _events(socket)
     assert closed.value.rcvd is not None
