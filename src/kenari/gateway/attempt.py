@@ -134,8 +134,7 @@ class Attempt:
         """What this attempt used (so far), estimated where the provider did not say."""
         if self._used is not None:
             return self._used
-        if self._quick is not None:
-            self._note_quick()
+        self._note_quick()
         gate, tally = self.gate, self.tally
         said = (gate.output_bytes + 3) // 4 if tally is None else tally.tokens
         if self._spent and tally is not None:
@@ -431,8 +430,7 @@ class Attempt:
         if usage is not self.gate.usage:
             out = [*out, Meter(usage)]
         self.gate.phase = Phase.OVER
-        if self._quick is not None:
-            self._slow_down()
+        self._slow_down()
         self._sink.attach(None)
         self._sink.put(out, last=True)
         self.done.set_result(None)

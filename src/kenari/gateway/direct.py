@@ -105,11 +105,7 @@ class Direct:
 
     def _conclude(self, outcome: Outcome) -> None:
         """The only candidate's outcome is the request's (`all_out` says so too)."""
-        routing, candidate, first = self._services.routing, outcome.candidate, outcome.first_content
-        if outcome.error is None and first is not None and not (candidate.own or outcome.left or outcome.cut):
-            routing.worked(candidate, routing.mark(candidate), first)  # nearly always
-        else:
-            routing.note(outcome)
+        self._services.routing.note(outcome)
         self._run.conclude(outcome.error)
 
 

@@ -170,10 +170,15 @@ class Lane:
         line.price = pattern.price
         return line
 
+    def answered(self, line: Line) -> None:
+        """One passed whole: who answered it."""
+        candidate = self.pattern.candidate
+        line.target, line.provider_format, line.status = candidate.id, candidate.dialect.name, 200
+
     def liken(self, exchange: Exchange) -> Alike:
         """What the lines of all requests have in common that pass whole, this one's and those that follow."""
         line = self.begun(exchange)
-        line.target, line.provider_format, line.status = self.pattern.candidate.id, line.client_format, 200
+        self.answered(line)
         alike = self.alike = Alike(line, self.services.pricing.charge)
         return alike
 
@@ -224,7 +229,7 @@ class Passage(msgspec.Struct, eq=False):
         ending: Ending = "length" if passed.stop.reason == "length" else "done"
         if self.entry is not None:
             line = self.entry.line
-            line.target, line.provider_format, line.status = pattern.candidate.id, pattern.candidate.dialect.name, 200
+            lane.answered(line)
             line.first_content_ms, line.usage, line.ending = seconds * 1000, passed.usage, ending
             line.legs = [Leg(line.target, passed.usage, "ok", seconds * 1000)]
             self.entry.close(None)

@@ -133,13 +133,19 @@ class Routing:
         candidate, error, now = outcome.candidate, outcome.error, self._clock()
         if candidate.own or not outcome.called:
             return
+        first = outcome.first_content
+        if error is None and first is not None and not (outcome.left or outcome.cut):
+            mark = self.mark(candidate)
+            if self._is_fine(mark):  # nearly always: it worked and works, which is no news
+                self._add(mark, first)
+                return
         before = self.health(candidate)
         if outcome.left or outcome.cut:
             after = rules.left(before)
         elif error is None:
             after = rules.succeeded(before, now, outcome.first_content)
             mark = self.mark(candidate)
-            if self.is_well(mark):  # nearly always: it worked and works, which is no news
+            if self.is_well(mark):  # no news either
                 self._health[mark] = after
                 return
         elif outcome.status in REFUSALS:
@@ -160,11 +166,18 @@ class Routing:
 
     def worked(self, candidate: Candidate, mark: str, first_content: float) -> None:
         """A candidate of this mark has answered: what `note` makes of that, when it is asked for."""
+        if self._is_fine(mark):
+            self._add(mark, first_content)
+        else:
+            self.note(Outcome(candidate=candidate, error=None, status=200, first_content=first_content))
+
+    def _is_fine(self, mark: str) -> bool:
+        """The same as `is_well`: whose answers are kept is."""
+        return mark in self._answers or self.is_well(mark)
+
+    def _add(self, mark: str, first_content: float) -> None:
         answers = self._answers.get(mark)
         if answers is None:
-            if not self.is_well(mark):
-                self.note(Outcome(candidate=candidate, error=None, status=200, first_content=first_content))
-                return
             answers = self._answers[mark] = _Answers()
         answers.first_contents.append(first_content)
         answers.last = self._clock()

@@ -138,9 +138,8 @@ class StreamSink(Sink):
         super().attach(source)
         if self._made is None:
             self._made = self._make()
-        if self._quick is not None:
-            self._note_quick()
-            self._quick = None  # it refers to this sink
+        self._note_quick()
+        self._quick = None  # it refers to this sink
 
     def cork(self) -> bool:
         self._kept = []

@@ -50,8 +50,9 @@ class LogBooks:
         self._lines: list[tuple[float, Line | Callable[[], Line]]] = []
         self._scheduled = False
         self._second, self._prefix = -1, ""
-        self._forms: dict[tuple[str | int, ...], str] = {}  # of lines that differ in times and tokens only
-        self._alike: dict[tuple[Alike, str, bool], str] = {}  # of those that say so themselves
+        self._forms: dict[
+            tuple[Alike | str | int, ...], str
+        ] = {}  # by what lines have in common, beside times and tokens
         self._owned: dict[str, tuple[str, Reservation]] = {}
         self.in_flight = 0
 
@@ -126,11 +127,7 @@ class LogBooks:
 
     def _ended_as_json(self, now: float, ended: Ended) -> str:
         kind = (ended.alike, ended.ending, ended.usage.estimated)
-        form = self._alike.get(kind)
-        if form is None:
-            if len(self._alike) >= MAX_FORMS:
-                self._alike.clear()
-            form = self._alike[kind] = self._form(ended())
+        form = self._forms.get(kind) or self._form(kind, ended())
         time = f"{ended.seconds * 1000:.2f}"
         return self._fill(form, now, ended.id, ended.usage, time, time)
 
@@ -155,13 +152,7 @@ class LogBooks:
             len(line.legs),
             usage.estimated,
         )
-        form = self._forms.get(like)
-        if form is None:
-            if len(self._forms) >= MAX_FORMS:
-                self._forms.clear()
-            form = self._form(line)
-            if len(form) <= MAX_FORM:
-                self._forms[like] = form
+        form = self._forms.get(like) or self._form(like, line)
         time = "null" if first is None else f"{first:.2f}"
         return self._fill(form, now, line.id, usage, time, f"{line.duration_ms:.2f}")
 
@@ -179,8 +170,8 @@ class LogBooks:
             duration,
         )
 
-    def _form(self, line: Line) -> str:
-        """The record of such a line with places for what differs."""
+    def _form(self, kind: tuple[Alike | str | int, ...], line: Line) -> str:
+        """The record of a line of this kind with places for what differs."""
         members: dict[str, Any] = msgspec.to_builtins(self._record(0.0, line))
         tokens = ",".join(f'"{name}":%d' for name in Tokens.__struct_fields__)
         places = {
@@ -193,7 +184,12 @@ class LogBooks:
         words = [
             f'"{name}":' + (places.get(name) or _json(value).replace("%", "%%")) for name, value in members.items()
         ]
-        return "{" + ",".join(words) + "}\n"
+        form = "{" + ",".join(words) + "}\n"
+        if len(form) <= MAX_FORM:
+            if len(self._forms) >= MAX_FORMS:
+                self._forms.clear()
+            self._forms[kind] = form
+        return form
 
     def _record(self, now: float, line: Line) -> "Record":
         usage = line.usage

@@ -85,9 +85,8 @@ class Lane(Generic[J]):
         self._kept: list[tuple[Callable[[], J], Waiter]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._later: Waiter | None = None  # of the last job that was kept back
-        self._catching: dict[
-            int, asyncio.Future[None]
-        ] = {}  # who else wants to know that a waiter has heard, by its id
+        # who else wants to know that a waiter has heard, by its id
+        self._catching: dict[int, asyncio.Future[None]] = {}
         self._thread = threading.Thread(target=self._run, name="kenari-store", daemon=True)
         self._connected = False
         self._tried = 0.0

@@ -4,6 +4,7 @@ Last in, first out: the rest grows old and is closed.
 """
 
 import asyncio
+from collections import defaultdict
 from typing import Generic, Protocol, TypeVar
 
 from kenari.upstream.origin import Origin
@@ -32,7 +33,7 @@ class Pool(Generic[C]):
         self.outbox = Outbox(loop.call_soon)
         """Where the connections write."""
         self._open: set[C] = set()
-        self._idle: dict[Origin, list[C]] = {}
+        self._idle: defaultdict[Origin, list[C]] = defaultdict(list)
         self._sweeper: asyncio.TimerHandle | None = None
 
     def add(self, connection: C) -> None:
@@ -42,11 +43,11 @@ class Pool(Generic[C]):
     def idle_to(self, origin: Origin) -> list[C]:
         """The idle connections to this origin, now and later; the one that was used last is the last, and whoever takes one takes
         that. It may be closing."""
-        return self._idle.setdefault(origin, [])
+        return self._idle[origin]
 
     def put(self, connection: C) -> None:
         """Keep a connection for the next call."""
-        idle = self.idle_to(connection.origin)
+        idle = self._idle[connection.origin]
         if len(idle) >= self._max_idle:
             connection.drop()
             return

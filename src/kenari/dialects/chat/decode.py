@@ -289,9 +289,7 @@ def stop_of(choice: Choice, called: bool) -> Stop:
     word = choice.finish_reason or "stop"
     reason = FINISH.get(word, "stop")
     sequence = None
-    if (
-        reason == "stop" and len(choice.stop_reason) and jsonx.kind(choice.stop_reason) == "string"
-    ):  # vLLM names the sequence it met
+    if reason == "stop" and jsonx.kind(choice.stop_reason) == "string":  # vLLM names the sequence it met
         reason, sequence = "sequence", jsonx.unescape(jsonx.unquoted(choice.stop_reason))
     if reason == "call" and not called:
         reason = "stop"

@@ -84,8 +84,7 @@ class ChatEncoder:
         if texts:
             out.append(self._run(texts))
         if out and not self.started:
-            self.started = True
-            out.insert(0, self._role)
+            out.insert(0, self._opening())
         return b"".join(out)
 
     def speaker(self, kind: type[Text] | type[Reason], index: int) -> Speaker | None:
@@ -103,7 +102,7 @@ class ChatEncoder:
 
     def finish(self) -> bytes:
         """The finish chunk with usage, then `[DONE]`."""
-        opening = b"" if self.started else self._opening()
+        opening = self._opening()
         reason = FINISH[self._stop.reason] if self._stop else b"stop"
         end = b',"finish_reason":"' + reason + b'"}]'
         found = b""

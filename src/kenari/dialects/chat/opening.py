@@ -8,24 +8,14 @@ processor's caches when a provider has taken its time.
 from typing import Literal
 
 import msgspec
-from msgspec import Raw
 
 from kenari.core.events import Escaped
+from kenari.dialects.chat.plain import Words
 from kenari.wire import jsonx
 
 
-class _Piece(msgspec.Struct, gc=False):
-    content: Raw = Raw()
-    reasoning: None = None
-    reasoning_content: None = None
-    reasoning_details: None = None
-    refusal: None = None
-    tool_calls: None = None
-    function_call: None = None
-
-
 class _Choice(msgspec.Struct, gc=False):
-    delta: _Piece
+    delta: Words
     message: None = None
     index: Literal[0] = 0
     finish_reason: None = None

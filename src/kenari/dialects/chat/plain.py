@@ -31,8 +31,10 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     stream_options: Raw = Raw()
 
 
-class _Words(msgspec.Struct, gc=False):
-    content: Raw
+class Words(msgspec.Struct, gc=False):
+    """A message, or a piece of one, that has a text and nothing else."""
+
+    content: Raw = Raw()
     reasoning: None = None
     reasoning_content: None = None
     reasoning_details: None = None
@@ -42,7 +44,7 @@ class _Words(msgspec.Struct, gc=False):
 
 
 class _Choice(msgspec.Struct, gc=False):
-    message: _Words
+    message: Words
     finish_reason: Literal["stop", "length"]
     index: Literal[0] = 0
     delta: None = None

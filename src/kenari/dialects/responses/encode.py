@@ -70,9 +70,8 @@ class ResponsesEncoder:
         self._stop: Stop | None = None
         self._sources: Sources | None = None
         self._opening = b""  # the first frame, if it was foreseen
-        self._first: tuple[bytes, bytes, _Item] | None = (
-            None  # the frame of a first message, the head of its deltas, its item
-        )
+        # likewise the frame of a first message, the head of its deltas, and its item
+        self._first: tuple[bytes, bytes, _Item] | None = None
 
     def foresee(self) -> Self:
         """Write the first frames of a stream while there is nothing to say yet: most answers are a text. What is said
