@@ -4,6 +4,7 @@ One place for all dialects: real servers use each other's envelopes (llama-serve
 """
 
 import re
+from collections.abc import Mapping
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Any, cast
@@ -45,7 +46,7 @@ class _Problem(msgspec.Struct, frozen=True):
 
 def failure_of_status(
     status: int,
-    headers: dict[bytes, bytes],
+    headers: Mapping[bytes, bytes],
     body: bytes,
     *,
     secrets: tuple[str, ...],
@@ -121,7 +122,7 @@ def clean(message: str, secrets: tuple[str, ...], names: tuple[str, str]) -> str
     return message[:1].lower() + message[1:] if message[1:2].islower() else message
 
 
-def retry_after(headers: dict[bytes, bytes], now: float | None = None) -> float | None:
+def retry_after(headers: Mapping[bytes, bytes], now: float | None = None) -> float | None:
     """Seconds of a provider's `retry-after-ms` or `retry-after`, None when absent or nonsense.
 
     A date is counted from the answer's own `date`, which is right whatever our clock says; else from `now`.

@@ -13,7 +13,7 @@ from kenari.doors.exchange import Handover, HttpExchange, Owner, exchange_of
 from kenari.doors.incoming import IncomingBody, cut_off, incoming_of
 from kenari.doors.limits import announced_fault, body_too_large, headers_too_large, malformed, our_fault, too_slow
 from kenari.doors.repeat import Repeat, repeat_of
-from kenari.wire.http1 import CONTINUE, has_body, joined_headers, without_upgrade
+from kenari.wire.http1 import CONTINUE, LOWER, has_body, head_size, joined_headers, without_upgrade
 
 HIGH_WATER = 128 * 1024
 MAX_PIPELINED = 32
@@ -33,7 +33,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self.send: Callable[[bytes], None] = _nowhere
         """Takes bytes of an answer, while there is a transport."""
-        self._parser = httptools.HttpRequestParser(self)
+        self._parser: httptools.HttpRequestParser | None = None  # made for a head that is not known
         self._peer = ""
         self._waiting: list[HttpExchange] = []  # few, and nearly always none
         self._current: HttpExchange | None = None
@@ -88,7 +88,7 @@ class Connection(asyncio.Protocol):
         size, self._fresh = self._size, False
         self._came = len(data) + (0 if learns else self._came)
         try:
-            self._parser.feed_data(data)
+            self._reader().feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             learns = False  # what is answered is not what came
             self._pass_upgrade(data[int(upgrade.args[0]) :])
@@ -101,6 +101,8 @@ class Connection(asyncio.Protocol):
             self._count_bare(0 if self._fresh or self._size != size else len(data))
         elif learns and self._current is not None and self._fresh and self._fault is None and not self._waiting:
             self._known = repeat_of(data, self._current)
+            if self._known is not None:  # it stands between two requests, and may not be needed again
+                self._parser = None
         if self._fault is not None:
             self._refuse(self._fault)
         elif self._waiting and self._has_enough():
@@ -174,10 +176,10 @@ class Connection(asyncio.Protocol):
         if len(self._lines) > limits.max_headers:
             self._fault = headers_too_large()
             return
-        headers = self._headers = {name.lower(): value for name, value in self._lines}
+        headers = self._headers = {LOWER[name]: value for name, value in self._lines}
         if len(headers) != len(self._lines):
             headers = self._headers = joined_headers(self._lines)
-        if self._came > limits.max_head and self._head_size() > limits.max_head:
+        if self._came > limits.max_head and head_size(self._url, self._lines) > limits.max_head:
             self._fault = headers_too_large()
         else:
             self._fault = announced_fault(headers, limits.max_body)
@@ -208,7 +210,7 @@ class Connection(asyncio.Protocol):
         if self._incoming is not None:
             self._end_stream(self._incoming)
             return
-        if b"upgrade" in self._headers and self._parser.should_upgrade() and has_body(self._headers):
+        if b"upgrade" in self._headers and self._reader().should_upgrade() and has_body(self._headers):
             return  # the parser ends it with its head; the body is still to come (`_pass_upgrade`)
         exchange = self._exchange()
         exchange.body = self._body if self._pieces is None else bytes(self._pieces)
@@ -342,7 +344,11 @@ class Connection(asyncio.Protocol):
         return now >= self._farewell
 
     def _exchange(self) -> HttpExchange:
-        return exchange_of(self, self._edge, self._parser, (self._url, self._headers, self._peer))
+        return exchange_of(self, self._edge, self._reader(), (self._url, self._headers, self._peer))
+
+    def _reader(self) -> httptools.HttpRequestParser:
+        parser = self._parser = self._parser or httptools.HttpRequestParser(self)
+        return parser
 
     def _next(self) -> None:
         """The answer before is out: the next request that waits, and reading on behind the last one."""
@@ -363,14 +369,14 @@ class Connection(asyncio.Protocol):
     def _continue(self) -> None:
         """The client waits for leave to send its body."""
         expected = self._headers[b"expect"].lower() == b"100-continue"
-        if expected and self._transport is not None and self._parser.get_http_version() == "1.1":
+        if expected and self._transport is not None and self._reader().get_http_version() == "1.1":
             self.send(CONTINUE)
 
     def _pass_upgrade(self, rest: bytes) -> None:
         """Nothing is upgraded here: a request that asks for it is one like any other, and its body is read."""
         if self._fault is not None:
             return
-        parser, self._parser = self._parser, httptools.HttpRequestParser(self)
+        parser, self._parser = self._reader(), None
         if parser.get_method() == b"CONNECT":  # what follows is meant for somebody else
             self._deaf = True
             return
@@ -380,9 +386,6 @@ class Connection(asyncio.Protocol):
             self._reset()
         if head or rest:
             self.data_received(head + rest)
-
-    def _head_size(self) -> int:
-        return len(self._url) + sum(len(name) + len(value) + 4 for name, value in self._lines)
 
     def _count_bare(self, size: int) -> None:
         """Bytes that brought no body: a long head, endless chunk extensions or trailers; and lines of both."""

@@ -10,10 +10,12 @@ _SPECIAL = frozenset((b"expect", b"upgrade", b"transfer-encoding", b"content-enc
 class Repeat:
     """The head of a request that was whole in one reading."""
 
-    __slots__ = ("_exchange", "_head", "take")
+    __slots__ = ("_head", "_headers", "_method", "_path", "_peer", "_query", "_wire", "take")
 
     def __init__(self, head: KnownHead, exchange: HttpExchange) -> None:
-        self._head, self._exchange = head, exchange
+        self._head, self._headers = head, exchange.headers
+        self._wire, self._peer = exchange.wire, exchange.peer
+        self._method, self._path, self._query = exchange.method, exchange.path, exchange.query
         self.take: Take | None = None
         """Who is asked first about such requests (`Exchange.lead`)."""
 
@@ -23,10 +25,9 @@ class Repeat:
         body = self._head.body_of(data)
         if body is None or len(body) > limit:
             return None
-        known = self._exchange
-        headers = known.headers.copy()
+        headers = self._headers.copy()
         headers[b"content-length"] = b"%d" % len(body)
-        again = HttpExchange(known.wire, request_id, known.method, known.path, known.query, headers, body, known.peer)
+        again = HttpExchange(self._wire, request_id, self._method, self._path, self._query, headers, body, self._peer)
         again.repeat = self
         return again
 
@@ -37,8 +38,4 @@ def repeat_of(data: bytes, exchange: HttpExchange) -> Repeat | None:
     if not exchange.keeps or exchange.http10 or b"content-length" not in headers or not _SPECIAL.isdisjoint(headers):
         return None
     head = known_head(data, len(exchange.body))
-    if head is None:
-        return None
-    known = HttpExchange(exchange.wire, "", exchange.method, exchange.path, exchange.query, headers)
-    known.peer = exchange.peer
-    return Repeat(head, known)
+    return None if head is None else Repeat(head, exchange)

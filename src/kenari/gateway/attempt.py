@@ -2,8 +2,8 @@
 
 import math
 import time
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from kenari.core.errors import KenariError, interrupted
 from kenari.core.events import Event, Failure, Meter
@@ -14,7 +14,7 @@ from kenari.dialects.base import Decoder
 from kenari.dialects.failures import failure_of_status, late, no_answer, retry_after
 from kenari.gateway.estimate import completed_usage
 from kenari.gateway.gate import Gate, Phase
-from kenari.gateway.hedge import Inlet
+from kenari.gateway.hedge import Done, Inlet
 from kenari.gateway.plan import Candidate
 from kenari.gateway.quick import Quick
 from kenari.gateway.runs import TOGETHER, opening_of
@@ -32,18 +32,6 @@ DRAIN_SECONDS = 5.0
 """F5: how long usage and `[DONE]` are awaited after a finish."""
 
 
-class Done(Protocol):
-    """Is told, once, that nothing more comes of an attempt."""
-
-    def done(self) -> bool:
-        """It was told."""
-        ...
-
-    def set_result(self, result: None, /) -> None:
-        """Tell it."""
-        ...
-
-
 class Attempt:
     """Hears of one provider call and feeds the sink. `done` is told when nothing more comes of it.
 
@@ -56,6 +44,9 @@ class Attempt:
     left = cut = False
     names: tuple[str, str] = ("", "")
     tally: Tally | None = None
+    _headers: Mapping[bytes, bytes] = MappingProxyType({})  # of an error
+    read = True
+    """The request has its own conversation; else that is read when it is asked for."""
     until = math.inf
     """The loop's time by which the first content has to be there, whatever the provider's own time-outs."""
 
@@ -81,7 +72,6 @@ class Attempt:
         self._call: Call | None = None
         self._mode = ""
         self.status = self._size = 0
-        self._headers: dict[bytes, bytes] = {}
         self._body: list[bytes] = []
         self._unsure = False  # no stream by its type; its first letter may say otherwise
         self._over = False  # the transport has said its last word
@@ -114,10 +104,15 @@ class Attempt:
         return Frames(), candidate.dialect.decoder(candidate.provider.profile, self._sink.exchange.id)
 
     @property
+    def request(self) -> Request:
+        """What the provider was asked."""
+        return self._request if self.read else self._candidate.dialect.decode_request(self._sink.exchange.body)
+
+    @property
     def count(self) -> Count:
         """How its tokens are counted where its provider does not say; by the guess until something else is set."""
         if self._count is None:
-            self._count = Count(self._request)
+            self._count = Count(self.request)
         return self._count
 
     @count.setter
@@ -154,9 +149,9 @@ class Attempt:
     def on_head(self, status: int, headers: dict[bytes, bytes]) -> None:
         """Status and headers. A status of 200 does not mean yet that the provider works."""
         self._last = self._since = self._clock()
-        self.status, self._headers = status, headers
+        self.status = status
         if status != 200:
-            self._mode = "error"
+            self._mode, self._headers = "error", headers
             return
         if headers.get(b"content-type", b"").lower().startswith(b"text/event-stream"):
             self._listen()

@@ -48,7 +48,7 @@ class Gate:
         self.content = False
         self._names, self._cap = names, cap
         self._held: list[Event] = []
-        self._calls: set[int] = set()
+        self._calls: set[int] | None = None  # the blocks that are calls
 
     def take(self, events: list[Event]) -> list[Event]:
         """What of these events goes to the client now."""
@@ -76,7 +76,7 @@ class Gate:
             elif isinstance(event, Stop):
                 out.append(self._stopped(event))
                 continue
-            elif kind is Seal or (kind is Close and event.index in self._calls):  # type: ignore[union-attr]
+            elif kind is Seal or (kind is Close and self._calls and event.index in self._calls):  # type: ignore[union-attr]
                 self._flow()
             out.append(event)
         if self.content and not self._held:
@@ -122,6 +122,8 @@ class Gate:
 
     def _renamed(self, event: Open) -> Open:
         """A call under the client's own name for the tool."""
+        if self._calls is None:
+            self._calls = set()
         self._calls.add(event.index)
         own = self._names.get(event.name)
         if own is None or (own.name == event.name and own.namespace is None and not own.custom):

@@ -15,6 +15,18 @@ from kenari.gateway.sinks import Sink, Source
 from kenari.gateway.tally import Tally
 
 
+class Done(Protocol):
+    """Is told, once, that nothing more comes of an attempt."""
+
+    def done(self) -> bool:
+        """It was told."""
+        ...
+
+    def set_result(self, result: None, /) -> None:
+        """Tell it."""
+        ...
+
+
 class Inlet(Protocol):
     """What an attempt needs of a sink."""
 

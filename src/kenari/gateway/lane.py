@@ -18,6 +18,7 @@ from kenari.core.errors import KenariError
 from kenari.core.outbound import Call, Receiver, Way
 from kenari.core.ports import Admission, Ending, Exchange, Hold, Leg, Line, Reservation, Watcher
 from kenari.core.price import Price
+from kenari.core.request import Request
 from kenari.dialects.base import Cut, Named, Passed
 from kenari.gateway.admission import Entry, line_of
 from kenari.gateway.direct import Direct
@@ -37,9 +38,12 @@ _JSON_TYPES = frozenset((b"application/json", b"application/json; charset=utf-8"
 class Pattern(msgspec.Struct, frozen=True, eq=False):
     """What all requests have in common that differ in their conversation only (`model` is the model's own name, `name` the one
     they give): the plan of its model and its only candidate with its mark, what stands before and behind the conversation in a
-    provider's request, and where that goes. `named` is the JSON of the `name`,
-    `told` the header lines that say which target answers."""
+    provider's request, and where that goes. `request` and `fitted` are such a request, with a conversation that stands for
+    any, as it came and as the candidate takes it. `named` is the JSON of the `name`, `told` the header lines that say which
+    target answers."""
 
+    request: Request
+    fitted: Request
     name: str
     stream: bool
     model: str
@@ -249,9 +253,8 @@ class Passage(msgspec.Struct, eq=False):
         try:
             wanted = self.wanted
             if wanted is None:
-                request = entry.dialect.decode_request(self.exchange.body)
-                entry.line.notices = request.notices
-                wanted = Wanted(request, lane.pattern.plan, lane.caller)
+                pattern = lane.pattern
+                wanted = Wanted(pattern.request, pattern.plan, lane.caller, fitted=pattern.fitted)
             run = Run(lane.services, self.exchange, entry.dialect, wanted, entry.line, self.began)
             receiver = Direct(lane.services, entry, run, wanted).adopt(call, self.began)
         except Exception as fault:  # noqa: BLE001 - as above

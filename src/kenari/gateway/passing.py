@@ -153,6 +153,8 @@ class Passing:
         if not (alone and fitted.plain and sent.count(sample) == 1) or fitted.notices or way is None:
             return None
         return Pattern(
+            request=request,
+            fitted=fitted,
             name=request.model,
             stream=request.stream,
             model=plan.model.id,

@@ -3,7 +3,7 @@
 import asyncio
 import math
 import time
-from functools import partial
+from collections.abc import Sequence
 
 import msgspec
 
@@ -16,10 +16,10 @@ from kenari.core.request import Notice, Request
 from kenari.core.usage import Usage
 from kenari.dialects.base import Answer, Dialect, Proof
 from kenari.dialects.fit import fit
-from kenari.gateway.attempt import Attempt, Done
+from kenari.gateway.attempt import Attempt
 from kenari.gateway.billing import billed_usage, leg_of
 from kenari.gateway.heads import JSON, STREAM, id_lines, ignored_line, target_lines
-from kenari.gateway.hedge import Inlet, Lane, Race
+from kenari.gateway.hedge import Done, Inlet, Lane, Race
 from kenari.gateway.loop import Loop, needs_loop
 from kenari.gateway.media import Preparation, has_media
 from kenari.gateway.plan import Candidate, Plan, headers_for, own_refused
@@ -34,13 +34,15 @@ from kenari.gateway.waiting import while_waiting
 
 class Wanted(msgspec.Struct, frozen=True):
     """What a caller wants: the decoded request, the plan of the model it names, who asks, and in which conversation.
-    `tab` is the running bill of a request that is paid."""
+    `tab` is the running bill of a request that is paid. `fitted` is the request as its only candidate takes it, where that is
+    known before: then both are those of all requests that differ in their conversation only, and have another one than it."""
 
     request: Request
     plan: Plan
     caller: Caller
     tab: Tab | None = None
     session: str | None = None
+    fitted: Request | None = None
 
 
 class Try(msgspec.Struct, frozen=True, eq=False):
@@ -81,12 +83,13 @@ class Run:
         """`began` is when the request came, by the loop's time; now by default."""
         self._services, self._exchange, self._dialect, self._line = services, exchange, dialect, line
         self._request, self._caller, self._tab = wanted.request, wanted.caller, wanted.tab
+        self._fitted = wanted.fitted
         request = wanted.request
         self._sealer = Sealer(services.envelopes)
         self._content = False
         self._attempts = 0
-        self._tries: list[Try] = []
-        self._calls: list[float] = []  # until when the next call of a loop has to have content
+        self._tries: Sequence[Try] = ()
+        self._first_until = math.inf  # when the first call of a loop has to have content
         self._last: Outcome | None = None
         self._lines = exchange.extra_headers
         self._started = services.clock() if began is None else began
@@ -181,7 +184,7 @@ class Run:
                 return await self._call(candidate, request, self._sink, until)
             if self._tab is not None:
                 self._tab.restart()
-            self._calls = [until]
+            self._first_until = until
             loop, before = Loop(self, request, candidate), len(self._line.legs)
             try:
                 error = await loop.run()
@@ -210,7 +213,7 @@ class Run:
     async def leg(self, candidate: Candidate, request: Request, sink: Sink) -> KenariError | None:
         """One call of a candidate for a loop; its error, or None when it answered. The time by which there has to be
         content holds for the first one only."""
-        until = self._calls.pop() if self._calls else math.inf
+        until, self._first_until = self._first_until, math.inf
         self._last = await self._call(candidate, request, sink, until)
         return self._last.error
 
@@ -284,13 +287,17 @@ class Run:
 
     def _open(self, candidate: Candidate, request: Request, until: float, lane: Inlet, done: Done) -> "Try | Outcome":
         """An attempt that is ready to start, or the outcome of a candidate that cannot take the request."""
-        try:
-            fitted = fit(request, candidate.target, self._seal_key)
-        except KenariError as refused:
-            return Outcome(candidate=candidate, error=refused, called=False)
-        if candidate.provider.profile.stream_always:
-            fitted.stream = True
+        fitted = self._fitted
+        if fitted is None:
+            try:
+                fitted = fit(request, candidate.target, self._seal_key)
+            except KenariError as refused:
+                return Outcome(candidate=candidate, error=refused, called=False)
+            if candidate.provider.profile.stream_always:
+                fitted.stream = True
         attempt = Attempt(candidate, fitted, lane, done, self._services.clock)
+        if self._fitted is not None:
+            attempt.read = False
         attempt.names, attempt.until = (candidate.target.model, self._request.model), until
         return Try(candidate, fitted, attempt, lane, self._services.clock())
 
@@ -377,7 +384,7 @@ class Run:
         counter, model = services.counter, one.candidate.target.model
         counts = counter is not None and counter.encoding(model) != ""
         if counts:
-            attempt.count = Count(one.fitted, counter, model)
+            attempt.count = Count(attempt.request, counter, model)
         if tab is not None:
             attempt.tally = tab.tally(attempt.count)
             tab.begin(attempt, services.pricing.price(one.candidate.model))
@@ -416,8 +423,8 @@ class Run:
         services, exchange = self._services, self._exchange
         if not self._request.stream:
             return PlainSink(exchange, self._dialect, self._answer, self._head(JSON))
-        encoder = partial(self._dialect.encoder, self._answer)
-        sink = StreamSink(exchange, encoder, self._head(STREAM), services.clock, services.silence)
+        head = self._head(STREAM)
+        sink = StreamSink(exchange, self._dialect, self._answer, head, services.clock, services.silence)
         services.ticker.add(sink)
         return sink
 

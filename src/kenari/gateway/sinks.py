@@ -107,19 +107,20 @@ class Sink:
 
 
 class StreamSink(Sink):
-    """A client's stream. `encoder` makes what writes it, which is done once a provider has been asked. `keepalive` and
-    `noop_after` are in seconds, `clock` is the loop's time."""
+    """A client's stream. What writes it is made once a provider has been asked. `silence` are the seconds after which a comment
+    and a real no-op are due, `clock` is the loop's time."""
 
     def __init__(
         self,
         exchange: Exchange,
-        encoder: Callable[[], Encoder],
+        dialect: Dialect,
+        answer: Answer,
         head: bytes,
         clock: Callable[[], float],
         silence: tuple[float, float],
     ) -> None:
         super().__init__(exchange, head)
-        self._make = encoder
+        self._dialect, self._answer = dialect, answer
         self._made: Encoder | None = None
         self._clock = clock
         self._keepalive, self._noop_after = silence
@@ -131,13 +132,13 @@ class StreamSink(Sink):
     def _encoder(self) -> Encoder:
         made = self._made
         if made is None:
-            made = self._made = self._make()
+            made = self._made = self._dialect.encoder(self._answer)
         return made
 
     def attach(self, source: Source | None) -> None:
         super().attach(source)
         if self._made is None:
-            self._made = self._make()
+            self._made = self._dialect.encoder(self._answer)
         self._note_quick()
         self._quick = None  # it refers to this sink
 
@@ -165,8 +166,7 @@ class StreamSink(Sink):
             elif self.begun:
                 self.exchange.write(data)
             else:
-                self.begun = True
-                self.exchange.begin(200, self.head, data)
+                self._begin(data)
 
     def _end(self, data: bytes) -> None:
         """The last bytes; the head, the data and the end of an answer are not three writes."""
@@ -214,10 +214,11 @@ class StreamSink(Sink):
             self.exchange.write(KEEPALIVE)
             self._last_bytes = now
 
-    def _begin(self) -> None:
+    def _begin(self, data: bytes = b"") -> None:
         if not self.begun:
             self.begun = True
-            self.exchange.begin(200, self.head)
+            head, self.head = self.head, b""
+            self.exchange.begin(200, head, data)
 
 
 class PlainSink(Sink):

@@ -17,6 +17,7 @@ from kenari.core.outbound import Hearer, Receiver, Stream
 from kenari.upstream.origin import Origin
 from kenari.upstream.pool import Pool
 from kenari.upstream.sending import Sender
+from kenari.wire.http1 import LOWER
 from kenari.wire.inflate import MAX_GROWTH, CodingError, Inflater, TooLargeError
 from kenari.wire.repeat import KnownHead, known_head
 
@@ -322,8 +323,7 @@ class Connection(asyncio.Protocol):
         """One header; trailers are not for us."""
         if self._bodied:
             return
-        name = name.lower()
-        headers = self._headers
+        name, headers = LOWER[name], self._headers
         headers[name] = headers[name] + b", " + value if name in headers else value
 
     def on_headers_complete(self) -> None:

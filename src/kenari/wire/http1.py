@@ -1,5 +1,6 @@
 """HTTP/1.1 in bytes, on top of httptools: status lines, chunks, targets, and what a head says of its body's framing."""
 
+from collections.abc import Mapping
 from http import HTTPStatus
 from urllib.parse import unquote
 
@@ -11,6 +12,37 @@ CHUNK = b"%x\r\n%b\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 _HOP_HEADERS = frozenset((b"connection", b"upgrade", b"http2-settings", b"expect"))
+
+
+class _Names(dict[bytes, bytes]):
+    """Names of headers in lower case. Those that nearly every message has are the same object in all of them: thousands of
+    open streams keep their heads."""
+
+    def __missing__(self, name: bytes) -> bytes:
+        return name.lower()
+
+
+_COMMON = (
+    b"accept",
+    b"accept-encoding",
+    b"accept-language",
+    b"anthropic-version",
+    b"authorization",
+    b"cache-control",
+    b"connection",
+    b"content-encoding",
+    b"content-length",
+    b"content-type",
+    b"date",
+    b"host",
+    b"server",
+    b"transfer-encoding",
+    b"user-agent",
+    b"x-api-key",
+    b"x-request-id",
+)
+LOWER: Mapping[bytes, bytes] = _Names((spelt, name) for name in _COMMON for spelt in (name, name.title()))
+"""The lower-case form of any header's name."""
 
 
 def status_line(status: int) -> bytes:
@@ -73,6 +105,11 @@ def content_coding(headers: dict[bytes, bytes]) -> bytes:
     """The body's content coding, empty when it has none."""
     coding = headers[b"content-encoding"].strip().lower()
     return b"" if coding == b"identity" else coding
+
+
+def head_size(target: bytes, lines: list[tuple[bytes, bytes]]) -> int:
+    """About how many bytes a request's head has."""
+    return len(target) + sum(len(name) + len(value) + 4 for name, value in lines)
 
 
 def joined_headers(lines: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:

@@ -46,8 +46,6 @@ class ChatEncoder:
         self._suffix = b',"finish_reason":null}]}\n\n'
         self._text = self._prefix + b'{"content":"'
         self._text_end = b'"}' + self._suffix
-        self._between = self._text_end + self._text
-        self._role = self._prefix + b'{"role":"assistant","content":""}' + self._suffix
         self._tools: dict[int, bytes] = {}  # block index -> tool index
         self._usage = Usage()
         self._stop: Stop | None = None
@@ -94,7 +92,7 @@ class ChatEncoder:
         return Speaker(literal(self._text) + b"%b" + self._text_end, self._run)
 
     def _run(self, texts: list[bytes]) -> bytes:
-        return self._text + self._between.join(texts) + self._text_end
+        return self._text + (self._text_end + self._text).join(texts) + self._text_end
 
     def noop(self) -> bytes:
         """A chunk with an empty delta; the first one carries the role (D15)."""
@@ -118,8 +116,10 @@ class ChatEncoder:
 
     def _opening(self) -> bytes:
         """The chunk with the role, once."""
-        opening, self.started = b"" if self.started else self._role, True
-        return opening
+        if self.started:
+            return b""
+        self.started = True
+        return self._chunk(b'{"role":"assistant","content":""}')
 
     def _chunk(self, delta: bytes) -> bytes:
         return self._prefix + delta + self._suffix
