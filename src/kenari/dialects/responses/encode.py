@@ -154,9 +154,10 @@ class ResponsesEncoder:
         if self.started:
             return b""
         self.started = True
-        if self._opening:
+        opening, self._opening, self._first = self._opening, b"", None  # it names all tools, and streams are long
+        if opening:
             next(self._numbers)
-            return self._opening
+            return opening
         return self._frame("response.created", b',"response":' + self._resource.write("in_progress", b"[]"))
 
     def _frame(self, name: str, members: bytes) -> bytes:
@@ -191,7 +192,7 @@ class ResponsesEncoder:
     def _say(self, event: Text | Reason) -> bytes:
         """The first piece of a block: its item begins, or goes on where reasoning follows reasoning."""
         out = b""
-        if self._first is not None and not self.started and isinstance(event, Text):
+        if self._first is not None and isinstance(event, Text):
             frame, self._head, self._item = self._first
             out = self._created() + frame
             next(self._numbers)
