@@ -88,6 +88,9 @@ class Exchange:
     def uncork(self) -> None:
         """Nothing was kept."""
 
+    def drop_body(self) -> None:
+        self.body = b""
+
     def lead(self, take: Take) -> None:
         """Record who would like to be asked first."""
         self.leader = take

@@ -396,6 +396,10 @@ class Exchange(Protocol):
         connection (the configuration was reloaded)."""
         ...
 
+    def drop_body(self) -> None:
+        """Let go of the request's body: it will not be asked for any more."""
+        ...
+
     def end(self, data: bytes = b"") -> None:
         """The end of a streamed answer, with its last bytes in the same write."""
         ...

@@ -228,6 +228,17 @@ class Request(msgspec.Struct, kw_only=True):
     plain: bool = False
     """Every turn is one text of a system, a user or an assistant, as it came, and nothing else is asked for: `fit` and
     a dialect's own encoder may take shorter ways to the same result."""
+    sample: bool = False
+    """Its conversation stands for that of any request which is like it otherwise."""
+
+    def forget(self) -> None:
+        """Let go of the conversation, the tools, and all else that keeps the body in memory that it was read from. Copies of
+        it share what they did not change, and lose it too. A sample is everybody's, and stays."""
+        if not self.sample:
+            self.turns.clear()
+            self.tools.clear()
+            self.fields.clear()
+            self.sampling.clear()
 
 
 class ToolName(msgspec.Struct, frozen=True):

@@ -225,6 +225,10 @@ class HttpExchange(msgspec.Struct, eq=False):
         if self.repeat is not None:
             self.repeat.take = take
 
+    def drop_body(self) -> None:
+        """It is not needed any more."""
+        self.body = b""
+
     def end(self, data: bytes = b"") -> None:
         """The answer is complete with these bytes."""
         if self.gone or self._done:

@@ -93,6 +93,9 @@ class SocketExchange:
     def raw(self) -> None:
         """A message is no chunk."""
 
+    def drop_body(self) -> None:
+        """What the next turn goes on from is read from it when this one is over."""
+
     def end(self, data: bytes = b"") -> None:
         """The turn is answered."""
         self.write(data)

@@ -45,8 +45,8 @@ class Attempt:
     names: tuple[str, str] = ("", "")
     tally: Tally | None = None
     _headers: Mapping[bytes, bytes] = MappingProxyType({})  # of an error
-    read = True
-    """The request has its own conversation; else that is read when it is asked for."""
+    asked: Request | None = None
+    """What `request` was made of."""
     until = math.inf
     """The loop's time by which the first content has to be there, whatever the provider's own time-outs."""
 
@@ -105,8 +105,9 @@ class Attempt:
 
     @property
     def request(self) -> Request:
-        """What the provider was asked."""
-        return self._request if self.read else self._candidate.dialect.decode_request(self._sink.exchange.body)
+        """What the provider was asked; of what passed only a sample was read."""
+        request = self._request
+        return self._candidate.dialect.decode_request(self._sink.exchange.body) if request.sample else request
 
     @property
     def count(self) -> Count:
@@ -319,6 +320,15 @@ class Attempt:
         if self._call is not None:
             self._last = self._clock()
             self._call.resume()
+
+    def forget(self) -> bool:
+        """Let go of what was asked, for nobody else will be asked once there is content."""
+        if not self.gate.content or not self.count.settle():
+            return False
+        self._request.forget()
+        if self.asked is not None:
+            self.asked.forget()
+        return True
 
     # -- time
 

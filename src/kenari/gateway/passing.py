@@ -137,6 +137,7 @@ class Passing:
             fitted = fit(request, candidate.target)
         except KenariError:
             return None
+        request.sample = fitted.sample = True
         alone = request.plain and request.user is None and [turn.raw for turn in request.turns] == [Raw(sample[1:-1])]
         sent = candidate.dialect.encode_request(fitted, profile)
         before, _, after = sent.partition(sample)

@@ -259,6 +259,11 @@ class Shared:
     def raw(self) -> None:
         """What is written is kept for those who come later."""
 
+    def drop_body(self) -> None:
+        """It is known by its digest."""
+        self.body = b""
+        self._first.drop_body()
+
     def end(self, data: bytes = b"") -> None:
         """The end of a stream, to everyone."""
         if data:

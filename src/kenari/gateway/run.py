@@ -296,9 +296,7 @@ class Run:
             if candidate.provider.profile.stream_always:
                 fitted.stream = True
         attempt = Attempt(candidate, fitted, lane, done, self._services.clock)
-        if self._fitted is not None:
-            attempt.read = False
-        attempt.names, attempt.until = (candidate.target.model, self._request.model), until
+        attempt.asked, attempt.names, attempt.until = request, (candidate.target.model, self._request.model), until
         return Try(candidate, fitted, attempt, lane, self._services.clock())
 
     def _start(self, one: "Try") -> None:

@@ -17,6 +17,9 @@ from kenari.gateway.tally import Tally
 from kenari.wire import jsonx
 from kenari.wire.sse import KEEPALIVE
 
+LARGE = 16 * 1024
+"""Bytes of a request from which on it is worth letting go of it while it is answered."""
+
 
 class Source(Protocol):
     """The provider's call that feeds a sink at the moment."""
@@ -31,6 +34,10 @@ class Source(Protocol):
 
     def resume(self) -> None:
         """The client reads again."""
+        ...
+
+    def forget(self) -> bool:
+        """Let go of what was asked. False, and nothing is done, where it is still needed."""
         ...
 
 
@@ -202,6 +209,8 @@ class StreamSink(Sink):
 
     def tick(self, now: float) -> None:
         """A comment after each silent `keepalive` (S15), a real no-op after each silent `noop_after` (D15)."""
+        if self.begun:
+            self._forget()
         if self.ended or self.gone or self._paused:
             return
         self._note_quick()
@@ -213,6 +222,14 @@ class StreamSink(Sink):
             self._begin()
             self.exchange.write(KEEPALIVE)
             self._last_bytes = now
+
+    def _forget(self) -> None:
+        """Streams are long and conversations are large, and this one is not needed any more unless kenari calls again."""
+        request, exchange = self._answer.request, self.exchange
+        again = request.served or request.format is not None
+        if len(exchange.body) >= LARGE and not again and self._source is not None and self._source.forget():
+            request.forget()
+            exchange.drop_body()
 
     def _begin(self, data: bytes = b"") -> None:
         if not self.begun:

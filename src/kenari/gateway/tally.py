@@ -28,7 +28,8 @@ class Count:
     """How one request's tokens are counted. `encoding` is the vocabulary's name, `estimate` for the calibrated guess."""
 
     def __init__(self, request: Request, counter: Counter | None = None, model: str = "") -> None:
-        self._request, self._counter = request, counter
+        self._request: Request | None = request
+        self._counter = counter
         self._vocabulary = counter.encoding(model) if counter is not None else ""
         self._prompt = 0
         self._left = MEASURED
@@ -46,9 +47,17 @@ class Count:
 
     def prompt(self) -> int:
         """The tokens of the prompt; counted once."""
-        if not self._prompt:
+        if not self._prompt and self._request is not None:
             self._prompt = estimate_prompt(self._request, self._of, self._of_json)
         return self._prompt
+
+    def settle(self) -> bool:
+        """Count the prompt and let go of it. False, and nothing is done, where that would take long."""
+        if self._vocabulary and not self._prompt:
+            return False
+        self.prompt()
+        self._request = None
+        return True
 
     def whole(self, text: Escaped) -> int:
         """The tokens of a text, to its end. Only where a vocabulary counts."""

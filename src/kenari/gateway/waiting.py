@@ -25,6 +25,10 @@ class Waiting:
     def resume(self) -> None:
         """Nothing comes meanwhile."""
 
+    def forget(self) -> bool:
+        """It goes on with what was asked."""
+        return False
+
 
 async def while_waiting(sink: Sink, work: Coroutine[Any, Any, T]) -> T | None:
     """The result of the work; None when the client went away, which cancels it."""
