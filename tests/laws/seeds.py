@@ -251,7 +251,7 @@ SEEDS = [
     Seed("F9", "gateway/admission.py", "if price is None and services", "if price == 0 and services"),
     Seed("U5 U6", "gateway/billing.py", "billed = said or", "billed = True or"),
     Seed("U3", "gateway/estimate.py", "output=said if missing_output else usage.output,", "output=usage.output,"),
-    Seed("F7", "gateway/billing.py", "(plain or attempt.began)", "attempt.began"),
+    Seed("F7", "gateway/billing.py", "(attempt.began or (plain and attempt.sent))", "attempt.began"),
     Seed(
         "U7 S162",
         "gateway/run.py",

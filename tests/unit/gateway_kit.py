@@ -138,6 +138,9 @@ class Exchange:
 class FakeCall:
     """A provider call that plays its script."""
 
+    sent = True
+    """Whether there is a connection that has it."""
+
     def __init__(
         self, script: Script, receiver: Receiver, stream: Stream | None = None, hearer: Hearer | None = None
     ) -> None:

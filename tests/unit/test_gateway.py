@@ -1,5 +1,6 @@
 """The way of a request through the gateway: failover, the gate, silence, cancelling, back-pressure, errors, the line."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -14,6 +15,7 @@ from gateway_kit import (
     ROLE,
     STOP,
     Exchange,
+    FakeCall,
     Rig,
     Script,
     chunk,
@@ -341,6 +343,35 @@ def test_a_plain_client_that_goes_cancels_its_provider() -> None:
     rig = Rig(Script([(5, None)], 200, {b"content-type": b"application/json"}))
     rig.ask("chat", stream=False, act=Exchange.leave)
     assert rig.upstream.calls[0].aborted
+
+
+def test_u5_a_plain_client_that_goes_before_there_was_a_connection_pays_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """F7: the provider cannot have begun; with one that has the request nobody knows."""
+    for sent, tokens in ((False, 0), (True, 2)):
+        monkeypatch.setattr(FakeCall, "sent", sent)
+        rig = Rig(Script([(5, None)], 200, {b"content-type": b"application/json"}, head_after=5))
+        rig.ask("chat", stream=False, act=Exchange.leave)
+        line = rig.books.lines[0]
+        assert [leg.billed for leg in line.legs] == [sent]
+        assert (line.ending, line.usage.prompt > 0) == ("client_closed", tokens > 0)
+
+
+def test_a_provider_that_waits_for_a_slow_reader_is_not_silent() -> None:
+    """Its time-outs stand still: who stops to read must not make it look broken."""
+
+    def slow(exchange: Exchange) -> None:
+        watcher = exchange.watcher
+        assert watcher is not None
+        watcher.on_pause()
+        asyncio.get_running_loop().call_later(0.6, watcher.on_resume)
+
+    rig = Rig(Script([(0, ROLE + TEXT), (0.8, STOP + DONE), (0, None)]))
+    rig.timing["idle_timeout"] = 0.4
+    got = rig.ask("chat", act=slow)
+    assert got.data[-1] == "[DONE]"
+    assert (rig.books.lines[0].ending, INTERRUPTED in got.out.decode()) == ("done", False)
 
 
 def test_a_slow_reader_pauses_its_provider() -> None:

@@ -53,10 +53,14 @@ def test_a_frame_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
     """However small its pieces are; and what waits says that the next bytes begin no frame."""
     monkeypatch.setattr(sse, "MAX_FRAME", 3 * sse.LONG)
     frames = Frames()
+
+    def flood() -> None:
+        for _ in range(sse.LONG):
+            frames.feed(b"xx")
+
     assert not frames.feed(b"data: x\n\n")[1:]
     assert frames.level
     assert not frames.feed(b"data: " + b"x" * 2 * sse.LONG)
     assert not frames.level
     with pytest.raises(KenariError, match="too large"):
-        for _ in range(sse.LONG):
-            frames.feed(b"xx")
+        flood()

@@ -239,6 +239,22 @@ def test_a_call_on_a_pooled_connection_is_not_reopened_by_close() -> None:
     run(main())
 
 
+def test_a_call_is_sent_when_a_connection_has_it() -> None:
+    """Not while it is opened: until then nothing can have been made (U5)."""
+
+    async def main() -> None:
+        async with provider_for(listening) as provider:
+            http = HttpUpstream()
+            call = http.start(provider.asks(), Ear())
+            assert not call.sent
+            await until(lambda: bool(provider.wires))
+            await until(lambda: call.sent)
+            call.abort()
+            http.close()
+
+    run(main())
+
+
 def test_an_abort_while_connecting_leaves_no_connection() -> None:
     """U6, at every turn of the loop between the start and the standing connection."""
 

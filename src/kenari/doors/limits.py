@@ -21,7 +21,7 @@ class EdgeLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     `max_body` holds after decompression. A request head must be whole within `head_seconds`; a body must bring
     something at least every `body_idle_seconds` and `body_rate` bytes a second on average after that time; a kept-alive
-    connection may be idle for `idle_seconds`.
+    connection may be idle for `idle_seconds`. Who reads nothing of an answer under way for `unread_seconds` has gone.
     """
 
     max_body: int = 32 * 1024 * 1024
@@ -31,6 +31,7 @@ class EdgeLimits(msgspec.Struct, frozen=True, kw_only=True):
     body_idle_seconds: float = 20.0
     body_rate: int = 1024
     idle_seconds: float = 75.0
+    unread_seconds: float = 600.0
     trusted_proxies: tuple[Network, ...] = ()
 
 

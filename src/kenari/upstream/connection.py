@@ -70,6 +70,11 @@ class HttpCall(msgspec.Struct, eq=False):
     fresh: bool = False
     quick: Callable[[bytes], bool] | None = None
 
+    @property
+    def sent(self) -> bool:
+        """A connection has its request, and carries it."""
+        return self.connection is not None
+
     def hear(self, receiver: Receiver) -> None:
         """From now on this one hears of it, piece by piece."""
         self.receiver, self.hearer = receiver, None
