@@ -38,7 +38,7 @@ from kenari.gateway.vocabulary import Vocabularies
 from kenari.keep import Keep, Kept, say
 from kenari.keeper.pins import ValkeyPins
 from kenari.keeper.secrets import KEY_FILE
-from kenari.memory import settle_memory
+from kenari.memory import allow_many_files, settle_memory
 from kenari.node import Fault, Read, Reload, Signals, WorkersNode
 from kenari.providers.base import Provider
 from kenari.store.records import Conflict, StoreDown
@@ -60,6 +60,7 @@ DEMO_MODEL = "smollm2-135m:free"
 def run(config: Config, read: Read, demo: bool = False) -> int:
     """Serve until SIGTERM or SIGINT; the exit status. `read` reads the configuration again, for a reload."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    allow_many_files()
     with asyncio.Runner(loop_factory=LOOP) as runner:
         return runner.run(_serve(config, read, demo))
 

@@ -314,6 +314,7 @@ class Rig:
         self.own: Own | None = None
         self.services: dict[str, Any] = {}
         self.dialect, self.profile, self.model = dialect, profile or Profile(), model
+        self.cors: tuple[str, ...] = ()
         self.keys: Any = BootstrapKeys({KEY: OPERATOR})
         self.more: dict[str, Any] = {}
         for number, script in enumerate(scripts, 1):
@@ -354,7 +355,7 @@ class Rig:
             **self.services,
         )
         gateway = Gateway(services)
-        return PublicDoor(gateway, keys, catalog, (), lambda: True)
+        return PublicDoor(gateway, keys, catalog, self.cors, lambda: True)
 
     def ask(
         self, client: str, stream: bool = True, act: Callable[[Exchange], None] | None = None, **more: Any

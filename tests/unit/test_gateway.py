@@ -10,6 +10,7 @@ from gateway_kit import (
     DONE,
     FORMATS,
     GOOD,
+    KEY,
     LOST,
     PATHS,
     ROLE,
@@ -372,6 +373,26 @@ def test_a_provider_that_waits_for_a_slow_reader_is_not_silent() -> None:
     got = rig.ask("chat", act=slow)
     assert got.data[-1] == "[DONE]"
     assert (rig.books.lines[0].ending, INTERRUPTED in got.out.decode()) == ("done", False)
+
+
+@pytest.mark.parametrize(("origin", "allowed"), [(b"https://a.test", True), (b"https://b.test", False), (b"", False)])
+def test_f13_an_allowed_page_reads_every_answer(origin: bytes, allowed: bool) -> None:
+    """Also of a request that never became one (413, 408, malformed): a browser shows the page nothing without the line."""
+    rig = Rig(GOOD)
+    rig.cors = ("https://a.test",)
+    headers = {b"authorization": b"Bearer " + KEY.encode(), b"origin": origin}
+    body = b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'
+    answers = [rig.post(PATHS["chat"], b"{}", headers), rig.post(PATHS["chat"], body, headers)]
+    refused = Exchange(PATHS["chat"], b"", headers)
+
+    async def refuse() -> None:
+        rig.build().refuse(refused, KenariError("request_too_large", "send less"))
+
+    asyncio.run(refuse())
+    assert refused.status == 413
+    for got in [*answers, refused]:
+        assert got.header_lines.get("access-control-allow-origin") == (origin.decode() if allowed else None)
+        assert ("vary" in got.header_lines) is allowed
 
 
 def test_a_slow_reader_pauses_its_provider() -> None:

@@ -68,7 +68,9 @@ class PublicDoor:
         return BY_PATH.get(exchange.path)
 
     def refuse(self, exchange: Exchange, error: KenariError) -> None:
-        """Answer a request that the inbound end could not accept, in the format that its path speaks."""
+        """Answer a request that the inbound end could not accept, in the format that its path speaks; a page reads it too."""
+        if self._cors:
+            self._let_in(exchange)
         answer_error(exchange, dialect_of(exchange.path, exchange.headers), error)
 
     async def _route(self, exchange: Exchange, path: str) -> None:
@@ -143,15 +145,21 @@ class PublicDoor:
 
     def _preflight(self, exchange: Exchange) -> bool:
         """Answer a browser's preflight of an allowed origin, or let the answer carry the origin. True when answered."""
-        origin = exchange.headers.get(b"origin", b"").decode("latin-1")
-        if not origin or not ("*" in self._cors or origin in self._cors):
-            return False
-        allowed = b"access-control-allow-origin: " + origin.encode("latin-1") + b"\r\nvary: origin\r\n"
-        if exchange.method == "OPTIONS" and b"access-control-request-method" in exchange.headers:
+        allowed = self._let_in(exchange)
+        if allowed and exchange.method == "OPTIONS" and b"access-control-request-method" in exchange.headers:
+            exchange.extra_headers = b""
             exchange.answer(204, id_lines(exchange.id) + allowed + _PREFLIGHT, b"")
             return True
-        exchange.extra_headers = allowed + _EXPOSED
         return False
+
+    def _let_in(self, exchange: Exchange) -> bytes:
+        """Let the answer carry the origin of an allowed page; the lines that say so, none for others."""
+        origin = exchange.headers.get(b"origin", b"").decode("latin-1")
+        if not origin or not ("*" in self._cors or origin in self._cors):
+            return b""
+        allowed = b"access-control-allow-origin: " + origin.encode("latin-1") + b"\r\nvary: origin\r\n"
+        exchange.extra_headers = allowed + _EXPOSED
+        return allowed
 
 
 _PLAIN = b"application/json"

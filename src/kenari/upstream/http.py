@@ -4,6 +4,7 @@ No redirects are followed. Errors name no key and no address.
 """
 
 import asyncio
+import errno
 import logging
 import socket
 import ssl
@@ -100,6 +101,8 @@ class HttpUpstream:
             call.lose(KenariError("upstream_timeout", _SLOW, elsewhere=True))
             return
         except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: uvloop, of a socket that closed under it
+            if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+                _log.error("too many open files: raise the limit of this process (ulimit -n, LimitNOFILE)")
             call.lose(_unavailable(error))
             return
         if call.over or not connection.send(call):  # it was closed as soon as it stood
