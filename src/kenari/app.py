@@ -196,7 +196,7 @@ class Server:
         self._tls = server_context(settings.tls_cert, settings.tls_key) if settings.tls_cert else None
         door = self._door(config)
         self._edge = Edge(door.serve, door.refuse, edge_limits(settings), STREAMED_PATHS)
-        self._edge.begin = door.begin
+        self._edge.begin, self._edge.screen = door.begin, door.screen
 
     def apply(self, config: Config) -> None:
         """Serve new requests by this configuration. Raises OSError when its certificate cannot be had."""
@@ -207,6 +207,7 @@ class Server:
         catalog = Catalog(config.models, config.routes)
         self._routing.keep_only(candidates_of(catalog, config.providers, Envelopes(self._kept.derived.envelopes)))
         self._edge.hand_to(door.serve, door.begin, door.refuse)
+        self._edge.screen = door.screen
         self._edge.limits = edge_limits(settings)
         self._ticker.interval = tick_seconds(config)
         self._config = config

@@ -395,6 +395,32 @@ def test_f13_an_allowed_page_reads_every_answer(origin: bytes, allowed: bool) ->
         assert ("vary" in got.header_lines) is allowed
 
 
+def test_who_may_send_a_large_body() -> None:
+    """A1, D24: whoever has a key, to what there is; what is not there needs none, and takes none."""
+
+    async def look() -> None:
+        door = Rig(GOOD).build()
+        good, bad = {b"x-api-key": KEY.encode()}, {b"x-api-key": b"kn-no"}
+        known = [
+            *PATHS.values(),
+            "/v1/v1/messages",
+            "/v1/messages/count_tokens",
+            "/v1/embeddings",
+            "/v1/responses/compact",
+        ]
+        for path in [*known, "/v1/byok/p", "/v1/models/a", "/healthz"]:
+            assert door.screen(path, good) is None
+            for headers in (bad, {}):
+                refused = door.screen(path, headers)
+                assert refused is not None
+                assert refused.code == "invalid_api_key"
+        missing = door.screen("/v1/nothing", bad)
+        assert missing is not None
+        assert missing.code == "not_found"
+
+    asyncio.run(look())
+
+
 def test_a_slow_reader_pauses_its_provider() -> None:
     """Back-pressure reaches the provider and is taken back."""
 

@@ -181,7 +181,7 @@ class Connection(asyncio.Protocol):
         if self._came > limits.max_head and self._head_size() > limits.max_head:
             self._fault = headers_too_large()
         else:
-            self._fault = announced_fault(headers, limits.max_body)
+            self._fault = announced_fault(self._url, headers, limits.max_body, self._edge.screen)
         if self._fault is None and self._is_free() and not self._stream() and b"expect" in headers:
             self._continue()
 
