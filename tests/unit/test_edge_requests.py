@@ -131,7 +131,7 @@ def test_a_large_body_is_taken_only_from_who_may_send_it(lines: bytes, refused: 
                 client.send(post(b"x" * 65537, "x-key: 1"))
                 assert (await client.answer())[0] == 200
         assert desk.refused == ["invalid_api_key"] * refused
-        assert asked == ["/a"] * refused + ["/"]
+        assert asked == ["/a"] * refused + ["/v1/messages"]
 
     run(main())
 
