@@ -208,6 +208,7 @@ class Server:
         self._routing.keep_only(candidates_of(catalog, config.providers, Envelopes(self._kept.derived.envelopes)))
         self._edge.hand_to(door.serve, door.begin, door.refuse)
         self._edge.screen = door.screen
+        self._http.renew()
         self._edge.limits = edge_limits(settings)
         self._ticker.interval = tick_seconds(config)
         self._config = config

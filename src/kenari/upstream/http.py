@@ -85,6 +85,10 @@ class HttpUpstream:
         self._opening[task] = call
         task.add_done_callback(self._opened)
 
+    def renew(self) -> None:
+        """Read the files of private authorities again, for the connections that follow."""
+        self._contexts.clear()
+
     def close(self) -> None:
         """Close every connection and end every call; none can be begun afterwards."""
         self._closed = True
