@@ -236,7 +236,7 @@ SEEDS = [
         "return (self.fresh or 0) + cached",
         "return self.fresh or 0",
     ),
-    Seed("S107", "doors/public.py", 'raise KenariError("not_found"', 'raise KenariError("bad_request"'),
+    Seed("S107", "doors/public.py", 'return KenariError("not_found"', 'return KenariError("bad_request"'),
     Seed("D24", "doors/public.py", 'and b"upgrade" in exchange.headers', "and False"),
     Seed("M4", "gateway/count.py", "if number is not None:", "if number != 0:"),
     # -- keys, limits, money
