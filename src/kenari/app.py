@@ -38,7 +38,7 @@ from kenari.gateway.vocabulary import Vocabularies
 from kenari.keep import Keep, Kept, say
 from kenari.keeper.pins import ValkeyPins
 from kenari.keeper.secrets import KEY_FILE
-from kenari.memory import settle_memory
+from kenari.memory import allow_many_files, settle_memory
 from kenari.node import Fault, Read, Reload, Signals, WorkersNode
 from kenari.providers.base import Provider
 from kenari.store.records import Conflict, StoreDown
@@ -60,6 +60,7 @@ DEMO_MODEL = "smollm2-135m:free"
 def run(config: Config, read: Read, demo: bool = False) -> int:
     """Serve until SIGTERM or SIGINT; the exit status. `read` reads the configuration again, for a reload."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    allow_many_files()
     with asyncio.Runner(loop_factory=LOOP) as runner:
         return runner.run(_serve(config, read, demo))
 
@@ -195,7 +196,7 @@ class Server:
         self._tls = server_context(settings.tls_cert, settings.tls_key) if settings.tls_cert else None
         door = self._door(config)
         self._edge = Edge(door.serve, door.refuse, edge_limits(settings), STREAMED_PATHS)
-        self._edge.begin = door.begin
+        self._edge.begin, self._edge.screen = door.begin, door.screen
 
     def apply(self, config: Config) -> None:
         """Serve new requests by this configuration. Raises OSError when its certificate cannot be had."""
@@ -206,6 +207,8 @@ class Server:
         catalog = Catalog(config.models, config.routes)
         self._routing.keep_only(candidates_of(catalog, config.providers, Envelopes(self._kept.derived.envelopes)))
         self._edge.hand_to(door.serve, door.begin, door.refuse)
+        self._edge.screen = door.screen
+        self._http.renew()
         self._edge.limits = edge_limits(settings)
         self._ticker.interval = tick_seconds(config)
         self._config = config

@@ -1,4 +1,4 @@
-"""What a process does once about its memory when it has started and its long life begins."""
+"""What a process does once about what it has of the system: its memory, when its long life begins, and its open files."""
 
 import contextlib
 import ctypes
@@ -8,6 +8,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+if sys.platform != "win32":
+    import resource
+
 LARGE_PAGE = 2 * 1024 * 1024
 COLLAPSE = 25
 """MADV_COLLAPSE of Linux 6.1: put what is in memory here into large pages, now, whatever the system does by itself."""
@@ -16,6 +19,8 @@ _HEAP = re.compile(
     r"^([0-9a-f]+)-([0-9a-f]+) rw-p 0+ 00:00 0 *(?:\[heap\])?\n(?:(?![0-9a-f]+-|Rss:).*\n)*Rss: +(\d+) kB$", re.M
 )
 """A region of memory that is no file, and how much of it is in use."""
+ENOUGH_FILES = (1024 * 1024, 65536, 10240)
+"""More than the first is never asked for; some systems say that there is no limit, and grant one of the others."""
 
 
 def settle_memory() -> None:
@@ -51,3 +56,21 @@ def heap_regions(smaps: str) -> Iterator[tuple[int, int]]:
         first, last = -(-start // LARGE_PAGE) * LARGE_PAGE, end // LARGE_PAGE * LARGE_PAGE
         if first < last and int(kilobytes) * 1024 * 2 >= end - start:
             yield first, last
+
+
+def allow_many_files() -> int:
+    """Raise the soft limit of open files as far as the hard one lets us; what it is then, 0 where there is none.
+
+    Systems give a process 1,024 or fewer and leave it to servers to take more: a stream is two sockets.
+    """
+    if sys.platform == "win32":
+        return 0
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for step in ENOUGH_FILES:
+        wanted = step if hard == resource.RLIM_INFINITY else min(step, hard)
+        if soft == resource.RLIM_INFINITY or wanted <= soft:
+            break
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            return wanted
+    return soft

@@ -236,7 +236,7 @@ SEEDS = [
         "return (self.fresh or 0) + cached",
         "return self.fresh or 0",
     ),
-    Seed("S107", "doors/public.py", 'raise KenariError("not_found"', 'raise KenariError("bad_request"'),
+    Seed("S107", "doors/public.py", 'return KenariError("not_found"', 'return KenariError("bad_request"'),
     Seed("D24", "doors/public.py", 'and b"upgrade" in exchange.headers', "and False"),
     Seed("M4", "gateway/count.py", "if number is not None:", "if number != 0:"),
     # -- keys, limits, money
@@ -251,7 +251,7 @@ SEEDS = [
     Seed("F9", "gateway/admission.py", "if price is None and services", "if price == 0 and services"),
     Seed("U5 U6", "gateway/billing.py", "billed = said or", "billed = True or"),
     Seed("U3", "gateway/estimate.py", "output=said if missing_output else usage.output,", "output=usage.output,"),
-    Seed("F7", "gateway/billing.py", "(plain or attempt.began)", "attempt.began"),
+    Seed("F7", "gateway/billing.py", "(attempt.began or (plain and attempt.sent))", "attempt.began"),
     Seed(
         "U7 S162",
         "gateway/run.py",

@@ -141,6 +141,9 @@ class Exchange:
 class FakeCall:
     """A provider call that plays its script."""
 
+    sent = True
+    """Whether there is a connection that has it."""
+
     def __init__(
         self, script: Script, receiver: Receiver, stream: Stream | None = None, hearer: Hearer | None = None
     ) -> None:
@@ -314,6 +317,7 @@ class Rig:
         self.own: Own | None = None
         self.services: dict[str, Any] = {}
         self.dialect, self.profile, self.model = dialect, profile or Profile(), model
+        self.cors: tuple[str, ...] = ()
         self.keys: Any = BootstrapKeys({KEY: OPERATOR})
         self.more: dict[str, Any] = {}
         for number, script in enumerate(scripts, 1):
@@ -354,7 +358,7 @@ class Rig:
             **self.services,
         )
         gateway = Gateway(services)
-        return PublicDoor(gateway, keys, catalog, (), lambda: True)
+        return PublicDoor(gateway, keys, catalog, self.cors, lambda: True)
 
     def ask(
         self, client: str, stream: bool = True, act: Callable[[Exchange], None] | None = None, **more: Any

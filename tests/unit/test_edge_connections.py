@@ -261,6 +261,37 @@ def test_a_client_that_never_reads_its_answer_is_cut_off_in_the_end() -> None:
     run(main())
 
 
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("reads", [False, True])
+def test_who_reads_nothing_of_a_stream_has_gone_and_who_reads_slowly_has_not(reads: bool) -> None:
+    """U6: a provider waits for such a client, and has nothing to do with it."""
+
+    async def main() -> None:
+        watch = Watch()
+
+        async def act(exchange: Exchange) -> None:
+            exchange.watcher = watch
+            exchange.begin(200, b"")
+            for _ in range(200):
+                exchange.write(b"x" * 50_000)
+            await watch.gone.wait()
+
+        async with edge_for(Desk(act), EdgeLimits(unread_seconds=0.4)) as (edge, port):
+            async with client_of(port, limit=1000) as client:
+                client.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+                client.send(GET)
+                async with asyncio.timeout(PATIENCE):
+                    await watch.paused.wait()
+                for _ in range(20):
+                    if reads:
+                        await client.reader.readexactly(300_000)
+                    await asyncio.sleep(0.05)
+                assert watch.gone.is_set() is not reads
+                assert bool(edge.connections) is reads
+
+    run(main())
+
+
 def test_abort_is_a_transport_error_for_the_client() -> None:
     """D16: never a clean end of the chunked body."""
 

@@ -8,6 +8,7 @@ import zlib
 import pytest
 from edge_kit import Client, Desk, client_of, echo, edge_for, run, until
 
+from kenari.core.errors import KenariError
 from kenari.core.ports import Exchange
 from kenari.doors.edge import Edge
 from kenari.doors.limits import EdgeLimits
@@ -95,6 +96,42 @@ def test_too_large_a_body_is_refused_at_once_from_its_length_or_when_it_grows() 
             async with client_of(port) as client:
                 client.send(post(b"x" * 1000))
                 assert (await client.answer())[0] == 200
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("lines", "refused"),
+    [
+        (b"content-length: 65537", True),
+        (b"content-length: 65537\r\nexpect: 100-continue", True),
+        (b"transfer-encoding: chunked", True),
+        (b"content-length: 10\r\ncontent-encoding: gzip", True),
+        (b"content-length: 10", False),
+    ],
+)
+def test_a_large_body_is_taken_only_from_who_may_send_it(lines: bytes, refused: bool) -> None:
+    """S17: what is wrong with a request by its head is said before its body fills the memory."""
+    asked: list[str] = []
+
+    def screen(path: str, headers: dict[bytes, bytes]) -> KenariError | None:
+        asked.append(path)
+        return None if b"x-key" in headers else KenariError("invalid_api_key", "send a key")
+
+    async def main() -> None:
+        desk = Desk()
+        async with edge_for(desk) as (edge, port):
+            edge.screen = screen
+            async with client_of(port) as client:
+                client.send(b"POST /%61?b HTTP/1.1\r\n" + lines + b"\r\n\r\n")
+                if not refused:
+                    client.send(b"0123456789")
+                assert (await client.answer())[0] == (401 if refused else 200)
+            async with client_of(port) as client:
+                client.send(post(b"x" * 65537, "x-key: 1"))
+                assert (await client.answer())[0] == 200
+        assert desk.refused == ["invalid_api_key"] * refused
+        assert asked == ["/a"] * refused + ["/v1/messages"]
 
     run(main())
 

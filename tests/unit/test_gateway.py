@@ -1,5 +1,6 @@
 """The way of a request through the gateway: failover, the gate, silence, cancelling, back-pressure, errors, the line."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -9,11 +10,13 @@ from gateway_kit import (
     DONE,
     FORMATS,
     GOOD,
+    KEY,
     LOST,
     PATHS,
     ROLE,
     STOP,
     Exchange,
+    FakeCall,
     Rig,
     Script,
     chunk,
@@ -341,6 +344,81 @@ def test_a_plain_client_that_goes_cancels_its_provider() -> None:
     rig = Rig(Script([(5, None)], 200, {b"content-type": b"application/json"}))
     rig.ask("chat", stream=False, act=Exchange.leave)
     assert rig.upstream.calls[0].aborted
+
+
+def test_u5_a_plain_client_that_goes_before_there_was_a_connection_pays_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """F7: the provider cannot have begun; with one that has the request nobody knows."""
+    for sent, tokens in ((False, 0), (True, 2)):
+        monkeypatch.setattr(FakeCall, "sent", sent)
+        rig = Rig(Script([(5, None)], 200, {b"content-type": b"application/json"}, head_after=5))
+        rig.ask("chat", stream=False, act=Exchange.leave)
+        line = rig.books.lines[0]
+        assert [leg.billed for leg in line.legs] == [sent]
+        assert (line.ending, line.usage.prompt > 0) == ("client_closed", tokens > 0)
+
+
+def test_a_provider_that_waits_for_a_slow_reader_is_not_silent() -> None:
+    """Its time-outs stand still: who stops to read must not make it look broken."""
+
+    def slow(exchange: Exchange) -> None:
+        watcher = exchange.watcher
+        assert watcher is not None
+        watcher.on_pause()
+        asyncio.get_running_loop().call_later(0.6, watcher.on_resume)
+
+    rig = Rig(Script([(0, ROLE + TEXT), (0.8, STOP + DONE), (0, None)]))
+    rig.timing["idle_timeout"] = 0.4
+    got = rig.ask("chat", act=slow)
+    assert got.data[-1] == "[DONE]"
+    assert (rig.books.lines[0].ending, INTERRUPTED in got.out.decode()) == ("done", False)
+
+
+@pytest.mark.parametrize(("origin", "allowed"), [(b"https://a.test", True), (b"https://b.test", False), (b"", False)])
+def test_f13_an_allowed_page_reads_every_answer(origin: bytes, allowed: bool) -> None:
+    """Also of a request that never became one (413, 408, malformed): a browser shows the page nothing without the line."""
+    rig = Rig(GOOD)
+    rig.cors = ("https://a.test",)
+    headers = {b"authorization": b"Bearer " + KEY.encode(), b"origin": origin}
+    body = b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'
+    answers = [rig.post(PATHS["chat"], b"{}", headers), rig.post(PATHS["chat"], body, headers)]
+    refused = Exchange(PATHS["chat"], b"", headers)
+
+    async def refuse() -> None:
+        rig.build().refuse(refused, KenariError("request_too_large", "send less"))
+
+    asyncio.run(refuse())
+    assert refused.status == 413
+    for got in [*answers, refused]:
+        assert got.header_lines.get("access-control-allow-origin") == (origin.decode() if allowed else None)
+        assert ("vary" in got.header_lines) is allowed
+
+
+def test_who_may_send_a_large_body() -> None:
+    """A1, D24: whoever has a key, to what there is; what is not there needs none, and takes none."""
+
+    async def look() -> None:
+        door = Rig(GOOD).build()
+        good, bad = {b"x-api-key": KEY.encode()}, {b"x-api-key": b"kn-no"}
+        known = [
+            *PATHS.values(),
+            "/v1/v1/messages",
+            "/v1/messages/count_tokens",
+            "/v1/embeddings",
+            "/v1/responses/compact",
+        ]
+        for path in [*known, "/v1/byok/p", "/v1/models/a", "/healthz"]:
+            assert door.screen(path, good) is None
+            for headers in (bad, {}):
+                refused = door.screen(path, headers)
+                assert refused is not None
+                assert refused.code == "invalid_api_key"
+        missing = door.screen("/v1/nothing", bad)
+        assert missing is not None
+        assert missing.code == "not_found"
+
+    asyncio.run(look())
 
 
 def test_a_slow_reader_pauses_its_provider() -> None:

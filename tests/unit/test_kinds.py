@@ -1,12 +1,13 @@
 """The endpoints beside chat: what travels, what is refused, failover before the first byte, and what is measured."""
 
+import asyncio
 import json
 import struct
 from contextlib import suppress
 from typing import Any
 
 import pytest
-from gateway_kit import KEY, Exchange, Rig, Script, error, plain
+from gateway_kit import KEY, Exchange, FakeCall, Rig, Script, error, plain
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -304,6 +305,28 @@ def test_an_abandoned_call_is_billed_what_was_sent_f7(kind: str, price: Price, t
     assert (line.ending, leg.outcome, leg.billed) == ("client_closed", "client_closed", True)
     assert (leg.usage.prompt, leg.fee) == (tokens, paid)
     assert line.usage == leg.usage
+
+
+def test_a_call_that_had_no_connection_yet_is_not_billed_u5(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was sent, so nothing can have begun."""
+    monkeypatch.setattr(FakeCall, "sent", False)
+    rig = Rig(Script(head_after=5), kind="speech", price=Price(character="1000"))
+    ask(rig, "speech", act=Exchange.leave)
+    line = rig.books.lines[0]
+    assert (line.ending, [leg.billed for leg in line.legs], line.charge) == ("client_closed", [False], 0)
+
+
+def test_a_provider_that_waits_for_a_slow_reader_is_not_silent() -> None:
+    def slow(exchange: Exchange) -> None:
+        watcher = exchange.watcher
+        assert watcher is not None
+        watcher.on_pause()
+        asyncio.get_running_loop().call_later(0.6, watcher.on_resume)
+
+    rig = Rig(Script([(0, b"ID3"), (0.8, b"x"), (0, None)], 200, {b"content-type": b"audio/mpeg"}), kind="speech")
+    rig.timing["idle_timeout"] = 0.4
+    assert ask(rig, "speech", act=slow).out == b"ID3x"
+    assert rig.books.lines[0].ending == "done"
 
 
 def test_a_slow_reader_pauses_its_provider() -> None:

@@ -1,4 +1,4 @@
-"""The heap in large pages (memory.py)."""
+"""The heap in large pages, and open files (memory.py)."""
 
 import gc
 import sys
@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+if sys.platform != "win32":
+    import resource
+
 from kenari import memory
-from kenari.memory import LARGE_PAGE, heap_regions, settle_memory, use_large_pages
+from kenari.memory import LARGE_PAGE, allow_many_files, heap_regions, settle_memory, use_large_pages
 
 SMAPS = """55a000000000-55a000700000 rw-p 00000000 00:00 0                          [heap]
 Size:               7168 kB
@@ -61,3 +64,15 @@ def test_settling_spares_the_collector(monkeypatch: pytest.MonkeyPatch) -> None:
     finally:
         gc.unfreeze()
         gc.set_threshold(*before)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no such limit")
+def test_as_many_files_as_the_system_allows() -> None:
+    """A stream is two sockets, and systems give a process 1,024 files or fewer."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, before[0]), before[1]))
+        assert allow_many_files() == resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= min(before[0], 10240)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[1] == before[1]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -124,6 +124,37 @@ def test_a_fresh_connection_that_dies_is_never_reopened_and_neither_is_one_that_
     run(main())
 
 
+@pytest.mark.parametrize(
+    ("answer", "again"),
+    [
+        (b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", True),
+        (b"HTTP/1.0 408 Request Time-out\r\nConnection: close\r\n\r\n<html>", True),
+        (b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\n\r\n", False),
+        (b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\nconnection: close\r\n\r\n", False),
+    ],
+)
+def test_a_goodbye_that_crosses_the_request_is_no_answer(answer: bytes, again: bool) -> None:
+    """M2: some servers say 408 when they end an idle connection; a fresh one is given a chance, and its 408 is one."""
+
+    async def play(wire: Wire) -> None:
+        await wire.request()
+        if wire.number == 0:
+            wire.send(OK)
+            await wire.request()
+        wire.send(answer)
+        await wire.writer.drain()
+
+    async def main() -> None:
+        upstream = HttpUpstream()
+        async with provider_for(play) as provider:
+            assert (await ask(upstream, provider.asks())).heard[-1] == "end"
+            ear = await ask(upstream, provider.asks())
+            assert ear.status == int(answer[9:12])
+            assert len(provider.wires) == 1 + again
+
+    run(main())
+
+
 def test_a_connection_that_was_closed_while_it_was_idle_is_not_taken() -> None:
     async def play(wire: Wire) -> None:
         await wire.request()

@@ -239,6 +239,22 @@ def test_a_call_on_a_pooled_connection_is_not_reopened_by_close() -> None:
     run(main())
 
 
+def test_a_call_is_sent_when_a_connection_has_it() -> None:
+    """Not while it is opened: until then nothing can have been made (U5)."""
+
+    async def main() -> None:
+        async with provider_for(listening) as provider:
+            http = HttpUpstream()
+            call = http.start(provider.asks(), Ear())
+            assert not call.sent
+            await until(lambda: bool(provider.wires))
+            await until(lambda: call.sent)
+            call.abort()
+            http.close()
+
+    run(main())
+
+
 def test_an_abort_while_connecting_leaves_no_connection() -> None:
     """U6, at every turn of the loop between the start and the standing connection."""
 
@@ -482,11 +498,18 @@ def test_the_name_is_sent_and_the_authorities_are_read_once(tmp_path: Path, monk
             upstream = HttpUpstream()
             asked = provider.asks(host="localhost", ca=own.file)
             await asyncio.gather(*(ask(upstream, asked) for _ in range(3)))
+            assert made == [own.file]
+            new = Authority(tmp_path, "localhost")  # in the same file
+        async with provider_for(obliging, new.context) as provider:
+            asked = provider.asks(host="localhost", ca=new.file)
+            assert (await ask(upstream, asked)).heard == ["lost"]
+            upstream.renew()
+            assert (await ask(upstream, asked)).heard[-1] == "end"
             upstream.close()
 
     run(main())
     assert names == ["localhost"] * 3
-    assert made == [str(tmp_path / "ca.pem")]
+    assert made == [str(tmp_path / "ca.pem")] * 2
 
 
 def test_pause_holds_a_provider_with_tls_and_loses_nothing_when_it_closes_meanwhile(tmp_path: Path) -> None:

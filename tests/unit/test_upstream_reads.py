@@ -5,6 +5,7 @@ import gzip
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from upstream_kit import Dummy
@@ -156,6 +157,22 @@ def test_a_fault_of_ours_at_a_whole_answer_is_no_end() -> None:
     assert ear.heard == ["head", b"ab", "upstream_error"]
     assert lines[0].pool.idle == 0
     lines[0].close()
+
+
+def test_a_fault_of_ours_at_the_end_is_told_too(caplog: pytest.LogCaptureFixture) -> None:
+    """Somebody waits for it: nothing else would come of the call."""
+
+    def act(kind: str) -> None:
+        if kind == "end":
+            raise RuntimeError("a secret")
+
+    ear = Ear(act)
+    line = Line(ear)
+    line.read(HEAD + b"\r\n" + chunks(b"a") + END)
+    assert ear.heard == ["head", b"a", "end", "upstream_error"]
+    assert "RuntimeError while reading an answer" in caplog.text
+    assert "a secret" not in caplog.text
+    line.close()
 
 
 def test_a_pause_in_the_callback_of_a_whole_answer_does_not_last() -> None:

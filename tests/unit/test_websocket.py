@@ -1,10 +1,12 @@
 """Responses over a WebSocket and the compact endpoint, on real sockets with the library's own client."""
 
 import json
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from gateway import KEY, Gateway, config_text, running_gateway
@@ -194,6 +196,34 @@ def _wait(happened: Callable[[], bool]) -> None:
     while not happened():
         assert time.monotonic() < until
         time.sleep(0.02)
+
+
+def test_pongs_are_not_piled_up_for_a_client_that_does_not_read(gateway: Gateway) -> None:
+    """Its own bytes wait in its own system then; when it reads, all goes on."""
+    address = urlsplit(gateway.url)
+    head = (
+        f"GET /v1/responses HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {KEY}\r\nupgrade: websocket\r\n"
+        f"connection: upgrade\r\nsec-websocket-version: 13\r\nsec-websocket-key: {'A' * 22}==\r\n\r\n"
+    )
+    ping = b"\x89\xfd\0\0\0\0" + b"p" * 125
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect((address.hostname, address.port))
+        client.sendall(head.encode())
+        got = client.recv(4096)
+        assert got.startswith(b"HTTP/1.1 101 ")
+        client.settimeout(1.0)
+        pings, sent = ping * 500, 0
+        with suppress(TimeoutError):
+            while sent < 60_000_000:
+                sent += client.send(pings[sent % len(ping) :])
+        assert sent < 60_000_000
+        client.settimeout(10.0)
+        left = sent // len(ping) * 125
+        while left > 0:
+            got = client.recv(1 << 20)
+            assert got
+            left -= got.count(b"p")
 
 
 def test_who_may_open_one(gateway: Gateway) -> None:

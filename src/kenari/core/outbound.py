@@ -39,6 +39,11 @@ class Hearer(Receiver, Protocol):
 class Call(Protocol):
     """One provider call under way."""
 
+    @property
+    def sent(self) -> bool:
+        """A connection has its request; before that no provider can have begun to work."""
+        ...
+
     def hear(self, receiver: Receiver) -> None:
         """From now on this one hears of it, piece by piece."""
         ...

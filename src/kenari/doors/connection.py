@@ -13,6 +13,7 @@ from kenari.doors.exchange import Handover, HttpExchange, Owner, exchange_of
 from kenari.doors.incoming import IncomingBody, cut_off, incoming_of
 from kenari.doors.limits import announced_fault, body_too_large, headers_too_large, malformed, our_fault, too_slow
 from kenari.doors.repeat import Repeat, repeat_of
+from kenari.doors.unread import Unread
 from kenari.wire.http1 import CONTINUE, LOWER, has_body, head_size, joined_headers, without_upgrade
 
 HIGH_WATER = 128 * 1024
@@ -47,19 +48,17 @@ class Connection(asyncio.Protocol):
         self._came = 0  # at most so much is the head that is being read
         self._fresh = False  # a request began in the bytes that came last
         self._reading_paused = False
-        self._write_paused = False
-        self._since = edge.loop.time()  # of the last change of state, for the limits of time
-        self._heard = self._since
+        self._unread: Unread | None = None  # the client reads too slowly
+        self._since = self._heard = edge.loop.time()  # of the last change of state, and of the last bytes
         self._reset()
 
     def _reset(self) -> None:
         """Make ready for the next request's head."""
-        self._url = b""
+        self._url = self._body = b""
         self._headers: dict[bytes, bytes] = {}
         self._lines: list[tuple[bytes, bytes]] = []  # of the head and then of the trailer, as they come
         self._bare = 0
         self._state = "idle"
-        self._body = b""
         self._pieces: bytearray | None = None  # of a body that came in several
         self._size = 0
         self._fault: KenariError | None = None
@@ -110,7 +109,7 @@ class Connection(asyncio.Protocol):
 
     def _take_again(self, known: Repeat, data: bytes) -> bool:
         """Take a request whose head is that of the last one. False when it has to be parsed."""
-        if self._current is not None or self._waiting or self._write_paused or self._edge.draining:
+        if self._current is not None or self._waiting or self._unread or self._edge.draining:
             return False
         exchange = known.again(data, self._edge.new_id(), self._edge.limits.max_body)
         if exchange is None:
@@ -136,13 +135,13 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The client reads too slowly."""
-        self._write_paused = True
+        self._unread = Unread(self._edge.loop.time())
         if self._current is not None and self._current.watcher is not None:
             self._current.watcher.on_pause()
 
     def resume_writing(self) -> None:
         """The client reads again."""
-        self._write_paused = False
+        self._unread = None
         if self._current is None:
             self._next()
         elif self._current.watcher is not None:
@@ -182,7 +181,7 @@ class Connection(asyncio.Protocol):
         if self._came > limits.max_head and head_size(self._url, self._lines) > limits.max_head:
             self._fault = headers_too_large()
         else:
-            self._fault = announced_fault(headers, limits.max_body)
+            self._fault = announced_fault(self._url, headers, limits.max_body, self._edge.screen)
         if self._fault is None and self._is_free() and not self._stream() and b"expect" in headers:
             self._continue()
 
@@ -238,7 +237,7 @@ class Connection(asyncio.Protocol):
         self._since = self._heard = self._edge.loop.time()  # a client that had to wait was not slow
         if not exchange.keeps or self._edge.draining:
             self._close()
-        elif not self._write_paused and (self._waiting or self._reading_paused or self._state != "idle"):
+        elif self._unread is None and (self._waiting or self._reading_paused or self._state != "idle"):
             self._next()
 
     def forget(self) -> None:
@@ -296,7 +295,7 @@ class Connection(asyncio.Protocol):
 
     def _is_free(self) -> bool:
         """A request can be answered at once."""
-        return self._current is None and not self._write_paused and not self._waiting
+        return self._current is None and self._unread is None and not self._waiting
 
     def _end_stream(self, incoming: IncomingBody) -> None:
         self._incoming = None
@@ -317,6 +316,8 @@ class Connection(asyncio.Protocol):
             if now >= self._lingers or self._is_over(now):
                 self.abort()
             return
+        if self._unread is not None and self._unread.lasts(self._transport, now) > limits.unread_seconds:
+            self.abort()
         if self._current is not None and self._incoming is None:  # meanwhile the next request may take its time
             return
         if self._incoming is not None and self._incoming.waits:

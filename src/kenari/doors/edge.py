@@ -13,7 +13,7 @@ from kenari.core.ports import Exchange
 from kenari.doors.answering import REQUEST_TASK
 from kenari.doors.connection import Connection
 from kenari.doors.exchange import Living
-from kenari.doors.limits import EdgeLimits
+from kenari.doors.limits import EdgeLimits, Screen
 from kenari.wire.outbox import Outbox
 
 Serve: TypeAlias = Callable[[Exchange], Coroutine[Any, Any, None]]
@@ -37,6 +37,8 @@ class Edge:
         self.begin: Begin = serve
         """As `serve`, but None for a request that needs no task: it is answered by callback. One that needs a task in the
         beginning only says so by True."""
+        self.screen: Screen = _welcome
+        """Says what is wrong with a request by its head, where its body is large: then that is not taken."""
         self.limits = limits
         self.streamed = streamed
         self.loop = asyncio.get_running_loop()
@@ -134,6 +136,10 @@ class Edge:
             connection.tick(now)
         if self.connections:
             self._ticker = self.loop.call_later(TICK_SECONDS, self._tick)
+
+
+def _welcome(path: str, headers: dict[bytes, bytes]) -> None:
+    """Nothing is wrong."""
 
 
 def _is_request(task: "asyncio.Task[Any]") -> bool:

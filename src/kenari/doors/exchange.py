@@ -10,7 +10,7 @@ import msgspec
 
 from kenari.core.errors import KenariError
 from kenari.core.ports import Exchange, Incoming, Take, Watcher
-from kenari.doors.limits import EdgeLimits, client_address, plain_body
+from kenari.doors.limits import EdgeLimits, Screen, client_address, plain_body
 from kenari.wire.http1 import CHUNK, LAST_CHUNK, content_coding, split_target, status_line
 from kenari.wire.outbox import Outbox
 
@@ -63,6 +63,7 @@ class Owner(Host, Protocol):
     """What a connection needs of its edge."""
 
     limits: EdgeLimits
+    screen: Screen
     streamed: frozenset[str]
     outbox: Outbox
 

@@ -2,16 +2,22 @@
 
 import asyncio
 import ipaddress
+from collections.abc import Callable
 from typing import TypeAlias
 
 import msgspec
 
 from kenari.core.errors import KenariError
-from kenari.wire.http1 import content_coding, is_plainly_framed
+from kenari.wire.http1 import content_coding, is_plainly_framed, split_target
 from kenari.wire.inflate import CODINGS, CodingError, TooLargeError, inflate
 
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
+Screen: TypeAlias = Callable[[str, dict[bytes, bytes]], KenariError | None]
+"""What is wrong with a request for a path, by its headers; None when its body is wanted."""
+
+SMALL_BODY = 64 * 1024
+"""Bytes of a body that is taken from whoever sends it. What is larger, or may be, is taken from those who may send it only."""
 THREAD_BYTES = 1024 * 1024
 """Compressed bodies that are larger than this, coded or plain, are inflated in a thread, so that no stream waits."""
 
@@ -21,7 +27,7 @@ class EdgeLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     `max_body` holds after decompression. A request head must be whole within `head_seconds`; a body must bring
     something at least every `body_idle_seconds` and `body_rate` bytes a second on average after that time; a kept-alive
-    connection may be idle for `idle_seconds`.
+    connection may be idle for `idle_seconds`. Who reads nothing of an answer under way for `unread_seconds` has gone.
     """
 
     max_body: int = 32 * 1024 * 1024
@@ -31,6 +37,7 @@ class EdgeLimits(msgspec.Struct, frozen=True, kw_only=True):
     body_idle_seconds: float = 20.0
     body_rate: int = 1024
     idle_seconds: float = 75.0
+    unread_seconds: float = 600.0
     trusted_proxies: tuple[Network, ...] = ()
 
 
@@ -81,14 +88,17 @@ async def plain_body(coding: bytes, coded: bytes, limit: int) -> bytes:
         raise KenariError("bad_request", message) from None
 
 
-def announced_fault(headers: dict[bytes, bytes], max_body: int) -> KenariError | None:
-    """What is wrong with a body by its head, before it comes."""
-    if b"content-length" in headers and int(headers[b"content-length"][:18]) > max_body:
+def announced_fault(url: bytes, headers: dict[bytes, bytes], max_body: int, screen: Screen) -> KenariError | None:
+    """What is wrong with a body by its head, before it comes. `screen` is asked about one that takes memory."""
+    size = int(headers[b"content-length"][:18]) if b"content-length" in headers else 0
+    if size > max_body:
         return body_too_large(max_body)
     if b"content-encoding" in headers and content_coding(headers) not in (b"", *CODINGS):
         return KenariError("unsupported_media_type", "content-encoding must be gzip, deflate or zstd")
     if not is_plainly_framed(headers):
         return KenariError("bad_request", "transfer-encoding must be chunked and nothing else")
+    if size > SMALL_BODY or b"transfer-encoding" in headers or b"content-encoding" in headers:
+        return screen(split_target(url)[0], headers)
     return None
 
 

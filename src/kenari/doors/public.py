@@ -24,6 +24,8 @@ _log = logging.getLogger("kenari.public")
 
 COUNT_PATH = "/v1/messages/count_tokens"
 MODELS_PATH = "/v1/models"
+STATE_PATHS = ("/healthz", "/readyz", "/")
+_OTHERS = frozenset((COUNT_PATH, COMPACT.path, *CALLER_PATHS, *STATE_PATHS))
 STREAMED_PATHS = frozenset(prefix + path for path, spot in SPOTS.items() if spot.form for prefix in ("", "/v1"))
 """Where a request's body is passed on while it comes."""
 _TEXT_TYPES = (b"application/json", b"text/", b"application/x-www-form-urlencoded")
@@ -68,8 +70,23 @@ class PublicDoor:
         return BY_PATH.get(exchange.path)
 
     def refuse(self, exchange: Exchange, error: KenariError) -> None:
-        """Answer a request that the inbound end could not accept, in the format that its path speaks."""
+        """Answer a request that the inbound end could not accept, in the format that its path speaks; a page reads it too."""
+        if self._cors:
+            self._let_in(exchange)
         answer_error(exchange, dialect_of(exchange.path, exchange.headers), error)
+
+    def screen(self, path: str, headers: dict[bytes, bytes]) -> KenariError | None:
+        """What is wrong with a request whose body is large, before that is taken: thousands who need no key could fill the
+        memory with bodies that nobody reads."""
+        if path.startswith("/v1/v1/"):
+            path = path[3:]
+        if not (path in BY_PATH or path in SPOTS or path in _OTHERS or path.startswith((BYOK_PATH, MODELS_PATH))):
+            return _nothing_at(path)
+        try:
+            identify(self._keys, headers)
+        except KenariError as error:
+            return error
+        return None
 
     async def _route(self, exchange: Exchange, path: str) -> None:
         dialect = dialect_of(path, exchange.headers)
@@ -104,10 +121,10 @@ class PublicDoor:
             self._models(exchange, path)
         elif path in CALLER_PATHS:
             await serve_caller(exchange, path, self._keys, self.records)
-        elif path in ("/healthz", "/readyz", "/"):
+        elif path in STATE_PATHS:
             self._state(exchange, path)
         else:
-            raise KenariError("not_found", f"there is nothing at {_shown(path)}. see GET /v1/models and the docs")
+            raise _nothing_at(path)
 
     def _open_socket(self, exchange: Exchange) -> None:
         """Responses over a WebSocket. The key is looked at once for the whole connection, and again for each turn."""
@@ -143,15 +160,21 @@ class PublicDoor:
 
     def _preflight(self, exchange: Exchange) -> bool:
         """Answer a browser's preflight of an allowed origin, or let the answer carry the origin. True when answered."""
-        origin = exchange.headers.get(b"origin", b"").decode("latin-1")
-        if not origin or not ("*" in self._cors or origin in self._cors):
-            return False
-        allowed = b"access-control-allow-origin: " + origin.encode("latin-1") + b"\r\nvary: origin\r\n"
-        if exchange.method == "OPTIONS" and b"access-control-request-method" in exchange.headers:
+        allowed = self._let_in(exchange)
+        if allowed and exchange.method == "OPTIONS" and b"access-control-request-method" in exchange.headers:
+            exchange.extra_headers = b""
             exchange.answer(204, id_lines(exchange.id) + allowed + _PREFLIGHT, b"")
             return True
-        exchange.extra_headers = allowed + _EXPOSED
         return False
+
+    def _let_in(self, exchange: Exchange) -> bytes:
+        """Let the answer carry the origin of an allowed page; the lines that say so, none for others."""
+        origin = exchange.headers.get(b"origin", b"").decode("latin-1")
+        if not origin or not ("*" in self._cors or origin in self._cors):
+            return b""
+        allowed = b"access-control-allow-origin: " + origin.encode("latin-1") + b"\r\nvary: origin\r\n"
+        exchange.extra_headers = allowed + _EXPOSED
+        return allowed
 
 
 _PLAIN = b"application/json"
@@ -196,6 +219,10 @@ def _allow(error: KenariError, path: str) -> bytes:
         return b"allow: PUT, DELETE\r\n"
     posts = path in BY_PATH or path in SPOTS or path in (COUNT_PATH, COMPACT.path)
     return b"allow: POST\r\n" if posts else b"allow: GET, HEAD\r\n"
+
+
+def _nothing_at(path: str) -> KenariError:
+    return KenariError("not_found", f"there is nothing at {_shown(path)}. see GET /v1/models and the docs")
 
 
 def _shown(path: str) -> str:

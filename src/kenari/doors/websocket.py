@@ -36,6 +36,8 @@ Complete = Callable[[Exchange, Dialect], Coroutine[Any, Any, None]]
 MAX_WAITING = 8
 """Messages that may wait while a turn is answered; turns are answered in order."""
 HIGH_WATER = 128 * 1024
+FLOOD = 4 * HIGH_WATER
+"""What may wait for a client that does not read, before what it sends is not read either."""
 PING_SECONDS = 30.0
 SILENT_SECONDS = 120.0
 """A client that answers no ping for so long is gone."""
@@ -134,6 +136,7 @@ class ResponsesSocket(asyncio.Protocol):
         self._task: asyncio.Task[None] | None = None
         self._heard = self._pinged = self._since = self._host.loop.time()
         self._closing: float | None = None
+        self._deaf = False
         self._transport.set_write_buffer_limits(HIGH_WATER)
         self._transport.set_protocol(self)
         self._host.opened(self)
@@ -159,11 +162,15 @@ class ResponsesSocket(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Bytes of frames."""
         self._heard = self._host.loop.time()
+        unread = self._transport.get_write_buffer_size()
         self._protocol.receive_data(data)
         for event in self._protocol.events_received():
             if isinstance(event, Frame):
                 self._take(event)
         self._flush()
+        if self._transport.get_write_buffer_size() > max(unread, FLOOD) and not self._transport.is_closing():
+            self._transport.pause_reading()  # it is answered (pings are) and does not read
+            self._deaf = True
 
     def eof_received(self) -> bool:
         """The client has closed its side."""
@@ -186,6 +193,9 @@ class ResponsesSocket(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         """The client reads again."""
+        if self._deaf:
+            self._deaf = False
+            self._transport.resume_reading()
         if self._turn is not None and self._turn.watcher is not None:
             self._turn.watcher.on_resume()
 
@@ -245,7 +255,8 @@ class ResponsesSocket(asyncio.Protocol):
 
     def _take(self, frame: Frame) -> None:
         if frame.opcode in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
-            self._pieces.append(bytes(frame.data))
+            if frame.data:
+                self._pieces.append(bytes(frame.data))
             if frame.fin:
                 message = b"".join(self._pieces)
                 self._pieces.clear()

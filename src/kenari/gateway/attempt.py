@@ -35,13 +35,16 @@ DRAIN_SECONDS = 5.0
 class Attempt:
     """Hears of one provider call and feeds the sink. `done` is told when nothing more comes of it.
 
-    After that `error` says how it failed (None: it did not), `left` that the client went away, `gate.content` whether
+    After that `error` says how it failed (None: it did not), `left` that the client went away, and `sent` that the provider
+    had the request by then, `gate.content` whether
     the client may have seen something, `usage` what it used, `status` the provider's (0 for none). `clock` is the loop's time.
     """
 
     # said of few attempts, and so the class's: an object with more than thirty members takes three times the memory
     error: KenariError | None = None
-    left = cut = False
+    left = sent = cut = False
+    paused = False
+    """The client reads too slowly, and so nothing is read from the provider: its silence is not its own."""
     names: tuple[str, str] = ("", "")
     tally: Tally | None = None
     _headers: Mapping[bytes, bytes] = MappingProxyType({})  # of an error
@@ -304,7 +307,7 @@ class Attempt:
     def leave(self) -> None:
         """The client has gone: the provider's call is broken off at once."""
         if not self.done.done():
-            self.left = True
+            self.left, self.sent = True, self._call is not None and self._call.sent
             self._slow_down()
             self._close()
             self._sink.attach(None)
@@ -312,13 +315,14 @@ class Attempt:
 
     def pause(self) -> None:
         """The client reads too slowly."""
+        self.paused = True
         if self._call is not None:
             self._call.pause()
 
     def resume(self) -> None:
         """The client reads again."""
+        self.paused, self._last = False, self._clock()
         if self._call is not None:
-            self._last = self._clock()
             self._call.resume()
 
     def forget(self) -> bool:
@@ -356,7 +360,7 @@ class Attempt:
         elif self._mode == "error":
             if settled:  # the status is known; its words may never be whole
                 self._fail(self._told())
-        else:
+        elif not self.paused:
             self._wait_for(phase, now)
 
     def _wait_for(self, phase: Phase, now: float) -> None:

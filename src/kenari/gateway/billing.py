@@ -13,11 +13,11 @@ def leg_of(target: str, attempt: Attempt, plain: bool, ms: float, fee: int = 0) 
     a billed one costs beside its tokens.
 
     One that failed before content costs nothing. The input of a client that left before any output is billed if the
-    provider had begun to answer; of a plain call always, since nothing shows when a provider begins one (F7).
+    provider had begun to answer; of a plain call once it was sent, since nothing shows when a provider begins one (F7).
     """
     outcome = "client_closed" if attempt.left else attempt.error.code if attempt.error is not None else "ok"
     said = attempt.gate.content or outcome == "ok"
-    billed = said or (attempt.left and (plain or attempt.began))
+    billed = said or (attempt.left and (attempt.began or (plain and attempt.sent)))
     usage = attempt.usage if billed else attempt.gate.usage or Usage()
     return Leg(target, usage, outcome, ms, billed, fee if billed else 0)
 

@@ -3,6 +3,8 @@
 import asyncio
 from typing import Protocol
 
+from kenari.gateway.faults import log_fault
+
 
 class Ticking(Protocol):
     """Something that wants to know how late it is."""
@@ -43,7 +45,11 @@ class Ticker:
         self._handle = None
         now = self._loop.time()
         for item in tuple(self._items):
-            if item.tick(now):
+            try:
+                if item.tick(now):
+                    self._items.discard(item)
+            except Exception as fault:  # noqa: BLE001 - ours, and no reason to let all others wait without time-outs
                 self._items.discard(item)
+                log_fault(fault, "")
         if self._items:
             self._handle = self._loop.call_later(self.interval, self._run)

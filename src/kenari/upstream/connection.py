@@ -71,6 +71,11 @@ class HttpCall(msgspec.Struct, eq=False):
     fresh: bool = False
     quick: Callable[[bytes], bool] | None = None
 
+    @property
+    def sent(self) -> bool:
+        """A connection has its request, and carries it."""
+        return self.connection is not None
+
     def hear(self, receiver: Receiver) -> None:
         """From now on this one hears of it, piece by piece."""
         self.receiver, self.hearer = receiver, None
@@ -182,6 +187,11 @@ class Connection(asyncio.Protocol):
         if hearer is not None and self._is_heard_at_once(call, hearer, data):
             return
         if not call.began:  # the first bytes of the answer are there: the request will not be sent again
+            if not call.fresh and data[9:13] == b"408 " and _gives_up(data):
+                self.abort()
+                call.connection = None
+                call.opener.open_for(call)
+                return
             call.began, call.request = True, b""
         if not self._is_parsed(call, parser, data):
             return
@@ -407,7 +417,11 @@ class Connection(asyncio.Protocol):
             call.lose(interrupted())
         elif not call.over:
             call.over, call.request = True, b""
-            call.receiver.on_end()
+            try:
+                call.receiver.on_end()
+            except Exception as error:  # noqa: BLE001 - as in `_deliver`: somebody waits for it
+                self._note_fault(error)
+                call.receiver.on_lost(KenariError("upstream_error", BROKEN, elsewhere=True))
 
     def _stop_sending(self) -> None:
         sender, self._sender = self._sender, None
@@ -437,3 +451,9 @@ class Connection(asyncio.Protocol):
     def _delimited_by_close(self) -> bool:
         headers = self._headers
         return b"content-length" not in headers and b"chunked" not in headers.get(b"transfer-encoding", b"").lower()
+
+
+def _gives_up(data: bytes) -> bool:
+    """Whether a server ends a connection that was idle for too long, and says so: it crossed the request, which was not read."""
+    head = data.partition(b"\r\n\r\n")[0].lower()
+    return head.startswith(b"http/1.") and b"\r\nconnection: close" in head

@@ -4,6 +4,7 @@ No redirects are followed. Errors name no key and no address.
 """
 
 import asyncio
+import errno
 import logging
 import socket
 import ssl
@@ -84,6 +85,10 @@ class HttpUpstream:
         self._opening[task] = call
         task.add_done_callback(self._opened)
 
+    def renew(self) -> None:
+        """Read the files of private authorities again, for the connections that follow."""
+        self._contexts.clear()
+
     def close(self) -> None:
         """Close every connection and end every call; none can be begun afterwards."""
         self._closed = True
@@ -100,6 +105,8 @@ class HttpUpstream:
             call.lose(KenariError("upstream_timeout", _SLOW, elsewhere=True))
             return
         except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: uvloop, of a socket that closed under it
+            if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+                _log.error("too many open files: raise the limit of this process (ulimit -n, LimitNOFILE)")
             call.lose(_unavailable(error))
             return
         if call.over or not connection.send(call):  # it was closed as soon as it stood

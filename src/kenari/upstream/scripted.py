@@ -34,6 +34,8 @@ class ScriptedUpstream:
 class _ScriptedCall:
     """Plays a script: the head at once, then each step after its delay. A pause stops the clock of the next step."""
 
+    sent = True
+
     def __init__(self, script: Script, receiver: Receiver, loop: asyncio.AbstractEventLoop) -> None:
         self._script = script
         self._receiver = receiver

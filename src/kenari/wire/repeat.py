@@ -9,6 +9,9 @@ from typing import NamedTuple
 
 _LENGTH = b"\r\ncontent-length:"
 _DIGITS = 9
+LONGEST = 8 * 1024
+"""Bytes of a head that is remembered: heads of clients and providers have hundreds, and may have 64 KiB, while their
+connections are idle too."""
 
 
 class KnownHead(NamedTuple):
@@ -33,7 +36,7 @@ class KnownHead(NamedTuple):
 
 def known_head(data: bytes, size: int) -> KnownHead | None:
     """What of a message can be recognised, if it is all of `data` and its body is `size` bytes."""
-    end = data.find(b"\r\n\r\n")
+    end = data.find(b"\r\n\r\n", 0, LONGEST)
     if end < 0 or end + 4 + size != len(data):
         return None
     start = data.lower().find(_LENGTH, 0, end)

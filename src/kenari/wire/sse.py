@@ -8,6 +8,8 @@ from kenari.core.errors import KenariError
 
 KEEPALIVE = b": keepalive\n\n"
 MAX_FRAME = 32 * 1024 * 1024
+LONG = 16 * 1024
+"""Bytes of a frame that has not ended, beyond which the pieces that follow are gathered: looked through once each."""
 _MARKED = (b"", b"\xef")
 """What input with a byte order mark may begin with, as far as it is known."""
 _NEXT = b"\n\ndata: "
@@ -28,6 +30,7 @@ class Frames:
     def __init__(self) -> None:
         self.comments = 0
         self._tail = b""
+        self._long: bytearray | None = None  # in the place of a tail that is long
         self._start = True
         self._loose = False  # a carriage return was seen: lines may end in three ways
         self._after_cr = False
@@ -40,9 +43,18 @@ class Frames:
                 if self._start:
                     return []
             self._start = False
-        buffer = self._tail + data if self._tail else data
         if self._loose or b"\r" in data:
-            buffer = self._to_lf(data)
+            data = self._to_lf(data)
+        long = self._long
+        if long is None:
+            buffer = self._tail + data if self._tail else data
+        else:
+            seen = len(long)
+            long += data
+            if long.find(b"\n\n", seen - 1) < 0:
+                _check_size(len(long))
+                return []
+            buffer, self._long = bytes(long), None
         cut = buffer.rfind(b"\n\n")
         if cut < 0:
             self._keep(buffer)
@@ -60,7 +72,7 @@ class Frames:
     @property
     def level(self) -> bool:
         """Whole frames end where the bytes so far end, and their lines end in LF: what comes next begins a frame."""
-        return not (self._tail or self._start or self._loose)
+        return not (self._tail or self._long or self._start or self._loose)
 
     def _blocks(self, buffer: bytes) -> list[Frame]:
         """The frames of whole blocks of any form."""
@@ -78,14 +90,16 @@ class Frames:
 
     def flush(self) -> list[Frame]:
         """What stands at the end of the input without its blank line."""
-        rest, self._tail = self._tail, b""
+        rest, self._tail, self._long = self._tail or bytes(self._long or b""), b"", None
         frame = self._parse(rest) if rest else None
         return [frame] if frame is not None else []
 
     def _keep(self, tail: bytes) -> None:
-        if len(tail) > MAX_FRAME:
-            raise KenariError("upstream_error", "the model's provider sent an event that is too large", elsewhere=True)
-        self._tail = tail
+        if len(tail) <= LONG:
+            self._tail = tail
+            return
+        _check_size(len(tail))
+        self._tail, self._long = b"", bytearray(tail)
 
     def _skip_bom(self, data: bytes) -> bytes:
         data = self._tail + data
@@ -96,14 +110,14 @@ class Frames:
         return data[3:] if data.startswith(b"\xef\xbb\xbf") else data
 
     def _to_lf(self, data: bytes) -> bytes:
-        """All line ends as LF; a CR at the cut is a line end, and the LF that may follow it is not a second one."""
+        """Its line ends as LF; a CR at the cut is a line end, and the LF that may follow it is not a second one."""
         self._loose = True
         if self._after_cr and data.startswith(b"\n"):
             data = data[1:]
             self._after_cr = False
         if data:
             self._after_cr = data.endswith(b"\r")
-        return self._tail + _LINE_END.sub(b"\n", data)
+        return _LINE_END.sub(b"\n", data)
 
     def _parse(self, block: bytes) -> Frame | None:
         event, seen = b"", False
@@ -120,6 +134,11 @@ class Frames:
             elif colon and not name:
                 self.comments += 1
         return Frame(event, b"\n".join(data)) if seen else None
+
+
+def _check_size(size: int) -> None:
+    if size > MAX_FRAME:
+        raise KenariError("upstream_error", "the model's provider sent an event that is too large", elsewhere=True)
 
 
 def data_frame(data: bytes) -> bytes:

@@ -23,7 +23,8 @@ _TEXTS = (b"text/plain", b"text/vtt", b"application/x-subrip", b"text/srt")
 
 
 class Relay:
-    """Hears of one call. `done` is resolved when nothing more comes of it; then `error` says how it failed.
+    """Hears of one call. `done` is resolved when nothing more comes of it; then `error` says how it failed, `left` that the
+    client went away, and `sent` that the provider had the request by then.
 
     `begin` is called with the provider's content-type when the first bytes of an answer that passes are there, and makes
     the answer's head; from then on no other candidate can serve. `whole` is a JSON answer's body, `answer` the last
@@ -41,7 +42,7 @@ class Relay:
         loop = asyncio.get_running_loop()
         self.done: asyncio.Future[None] = loop.create_future()
         self.error: KenariError | None = None
-        self.left = self.cut = self.passing = self._broken = False
+        self.left = self.sent = self.cut = self.passing = self._broken = self._paused = False
         self.status = 0
         self.until = math.inf
         self.first: float | None = None
@@ -125,24 +126,25 @@ class Relay:
     def on_gone(self) -> None:
         """The client has gone: the call is broken off at once (U6)."""
         if not self.done.done():
-            self.left = True
+            self.left, self.sent = True, self._call is not None and self._call.sent
             self._stop()
             self._finish()
 
     def on_pause(self) -> None:
         """The client reads too slowly."""
+        self._paused = True
         if self._call is not None:
             self._call.pause()
 
     def on_resume(self) -> None:
         """The client reads again."""
-        self._last = self._clock()
+        self._paused, self._last = False, self._clock()
         if self._call is not None:
             self._call.resume()
 
     def tick(self, now: float) -> None:
         """Time-outs: the head and a whole answer, silence while it passes, the deadline before its first byte."""
-        if self.done.done():
+        if self.done.done() or self._paused:
             return
         provider, late = self._candidate.provider, 0.0
         if self._form is not None:  # what is still to come of the client's body is not the provider's delay

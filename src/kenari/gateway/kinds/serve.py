@@ -176,7 +176,7 @@ class _KindRun:
         if relay.first is not None and line.first_content_ms is None:
             line.first_content_ms = (relay.first - self._started) * 1000
         outcome = "client_closed" if relay.left else relay.error.code if relay.error else "ok"
-        billed = relay.passing or relay.error is None
+        billed = relay.passing or (relay.error is None and (relay.sent or not relay.left))
         usage, fee = Usage(), 0
         if billed:
             used = used_of(self._ask, relay.answer)
