@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 from msgspec import Raw
 
 from kenari.core.profile import Profile
@@ -206,7 +207,7 @@ def _patched(turn: Turn, raw: Raw, touched: frozenset[str], profile: Profile) ->
     if "content" in touched:
         inner: list[Part] = [part for part in turn.parts if not isinstance(part, (CallPart, ReasoningPart))]
         if inner and isinstance(inner[0], ResultPart):
-            inner = inner[0].parts
+            inner = _marked(inner[0].parts, inner[0].cache, profile)
         message["content"] = _content(inner, profile, turn.role, True)
     if "reasoning" in touched:
         for name in ("reasoning", "reasoning_content", "reasoning_details"):
@@ -315,4 +316,16 @@ def _result(part: ResultPart, profile: Profile, same: bool) -> dict[str, Any]:
         first = parts[0].text if parts and isinstance(parts[0], TextPart) else b""
         rest = parts[1:] if first else parts
         parts = [TextPart(b"Error: " + first), *rest]
+    parts = _marked(parts, part.cache, profile)
     return {"role": "tool", "tool_call_id": part.call_id, "content": _content(parts, profile, "user", same)}
+
+
+def _marked(parts: list[Part], cache: Raw | None, profile: Profile) -> list[Part]:
+    """A result's parts with its cache mark on the last text: this format has no other place for it."""
+    if cache is None or not profile.cache_control:
+        return parts
+    for index in range(len(parts) - 1, -1, -1):
+        part = parts[index]
+        if isinstance(part, TextPart):
+            return [*parts[:index], msgspec.structs.replace(part, cache=cache, raw=None), *parts[index + 1 :]]
+    return parts
