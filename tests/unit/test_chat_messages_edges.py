@@ -1,11 +1,15 @@
 """Uncommon shapes of Chat Completions and Messages, from both sides, that real clients and providers send."""
 
+import json
 from typing import Any
 
 import pytest
+from fit_kit import fitted, target
 from gateway_kit import COMPLETION, Rig, plain
 
+from kenari.core.errors import KenariError
 from kenari.core.profile import Profile
+from kenari.dialects.registry import DIALECTS
 
 MARK = {"type": "ephemeral"}
 MESSAGE = {
@@ -74,3 +78,80 @@ def test_l10_our_own_breakpoints_stand_on_results_too(content: Any) -> None:
     profile = Profile(cache_control=True, cache_breakpoints=True)
     sent = Asked("chat", "chat", profile, messages=messages, tools=CHAT_TOOLS).sent
     assert sent["messages"][-1]["content"] == [{"type": "text", "text": "r", "cache_control": MARK}]
+
+
+# -- what a person or a tool said
+
+FOUND = {
+    "type": "search_result",
+    "source": "https://a.example/x",
+    "title": "A title",
+    "content": [{"type": "text", "text": "First."}, {"type": "text", "text": "Second."}],
+    "citations": {"enabled": True},
+}
+FOUND_TEXT = "A title\nhttps://a.example/x\nFirst.\nSecond."
+
+
+@pytest.mark.parametrize("dialect", ["chat", "responses"])
+def test_d12_search_results_are_text_for_providers_of_other_formats(dialect: str) -> None:
+    """A tool that searches answers in such blocks: without them its result would be empty."""
+    made = DIALECTS["messages"].decode_request(
+        json.dumps({"model": "m", "messages": called(content=[FOUND]), "tools": TOOLS}).encode()
+    )
+    to = target(dialect)
+    fitting = fitted(made, to)
+    sent = json.loads(DIALECTS[dialect].encode_request(fitting, to.profile))
+    result = sent["messages"][-1]["content"] if dialect == "chat" else sent["input"][-1]["output"]
+    assert result == FOUND_TEXT
+    assert not fitting.notices
+
+
+def test_d12_search_results_of_a_person_are_text_too_and_stay_blocks_for_their_own_format() -> None:
+    content = [FOUND, {"type": "text", "text": "Why?"}]
+    asked = Asked("messages", "chat", messages=[user(content)])
+    assert (asked.sent["messages"], asked.ignored) == ([user(f"{FOUND_TEXT}\nWhy?")], None)
+    assert Asked("messages", "messages", messages=[user(content)]).sent["messages"] == [user(content)]
+    assert Asked("messages", "messages", messages=called(content=[FOUND]), tools=TOOLS).sent["messages"] == called(
+        content=[FOUND]
+    )
+
+
+@pytest.mark.parametrize(
+    ("client", "dialect", "part"),
+    [
+        ("messages", "chat", {"type": "image", "source": {"type": "file", "file_id": "file_1"}}),
+        ("messages", "responses", {"type": "document", "source": {"type": "file", "file_id": "file_1"}}),
+        ("chat", "messages", {"type": "video_url", "video_url": {"url": "https://a.example/v.mp4"}}),
+        ("chat", "responses", {"type": "video_url", "video_url": {"url": "https://a.example/v.mp4"}}),
+    ],
+)
+def test_a_part_of_a_person_that_a_model_cannot_take_is_named(client: str, dialect: str, part: dict[str, Any]) -> None:
+    """S146's reason: to lose what a person said is worse than an error."""
+    content = [{"type": "text", "text": "Look:"}, part]
+    with pytest.raises(KenariError, match=r"messages\[0\]\.content\[1\]") as caught:
+        fitted(
+            DIALECTS[client].decode_request(json.dumps({"model": "m", "messages": [user(content)]}).encode()),
+            target(dialect),
+        )
+    assert (caught.value.code, caught.value.param) == ("bad_request", "messages[0].content[1]")
+    assert caught.value.elsewhere  # another target of the model may speak the client's format
+    assert Asked(client, client, messages=[user(content)]).sent["messages"] == [user(content)]
+
+
+def test_a_part_of_an_unknown_kind_in_the_models_own_history_is_left_out() -> None:
+    messages = [
+        user("hi"),
+        {"role": "assistant", "content": [{"type": "odd"}, {"type": "text", "text": "a"}]},
+        user("b"),
+    ]
+    asked = Asked("chat", "messages", messages=messages)
+    assert (asked.got.status, asked.ignored) == (200, "odd")
+
+
+def test_d12_only_texts_are_a_system_prompt() -> None:
+    """An image there would reach nobody."""
+    image = {"type": "image", "source": {"type": "url", "url": "https://a.example/i.png"}}
+    for members in ({"system": [image]}, {"messages": [user("hi"), {"role": "system", "content": [image]}]}):
+        got = Asked("messages", "chat", **members).got
+        assert got.status == 400
+        assert "an image block can only stand in a message of the user" in got.json["error"]["message"]
