@@ -155,3 +155,52 @@ def test_d12_only_texts_are_a_system_prompt() -> None:
         got = Asked("messages", "chat", **members).got
         assert got.status == 400
         assert "an image block can only stand in a message of the user" in got.json["error"]["message"]
+
+
+# -- what is left out is named (D9)
+
+THINKS: dict[str, Any] = {"reasoning_effort": "high", "max_tokens": 4000}
+
+
+def test_d9_sampling_that_may_not_stand_beside_thinking_is_named() -> None:
+    asked = Asked("chat", "messages", **THINKS, temperature=0.3, top_p=0.9, top_k=5)
+    assert asked.sent["thinking"]["type"] == "enabled"
+    assert not {"temperature", "top_p", "top_k"} & asked.sent.keys()
+    assert asked.ignored == "temperature, top_p, top_k"
+    adaptive = Profile(effort="output_config")
+    asked = Asked("chat", "messages", adaptive, **THINKS, temperature=1.5)
+    assert (asked.sent["output_config"], asked.ignored) == ({"effort": "high"}, "temperature")
+    asked = Asked("chat", "messages", adaptive, reasoning_effort="none", temperature=0.3)
+    assert (asked.sent["temperature"], asked.ignored) == (0.3, None)
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "f"}}])
+def test_d9_an_effort_beside_a_forced_call_is_named(choice: Any) -> None:
+    """Vendors refuse a budget there; the level of `output_config` may stay."""
+    asked = Asked("chat", "messages", **THINKS, tools=CHAT_TOOLS, tool_choice=choice, temperature=0.3)
+    assert "thinking" not in asked.sent
+    assert (asked.sent["temperature"], asked.ignored) == (0.3, "reasoning_effort")
+    adaptive = Profile(effort="output_config")
+    asked = Asked("chat", "messages", adaptive, **THINKS, tools=CHAT_TOOLS, tool_choice=choice)
+    assert (asked.sent["output_config"], asked.ignored) == ({"effort": "high"}, None)
+
+
+def test_d9_an_effort_within_a_round_whose_thought_is_not_there_is_named() -> None:
+    """A client that does not give the proof of a thought back gets no thinking until the round is over."""
+    call = {"id": "t", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    messages = [
+        user("go"),
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "t", "content": "r"},
+    ]
+    asked = Asked("chat", "messages", **THINKS, tools=CHAT_TOOLS, messages=messages)
+    assert ("thinking" in asked.sent, asked.ignored) == (False, "reasoning_effort")
+
+
+@pytest.mark.parametrize("stop", ["\n\n", ["\n", "END"]])
+def test_d9_a_stop_sequence_without_a_visible_character_is_named(stop: Any) -> None:
+    """Messages vendors refuse them; without one the answer runs on."""
+    asked = Asked("chat", "messages", stop=stop)
+    assert asked.sent.get("stop_sequences", ["END"]) == ["END"]
+    assert asked.ignored == "stop"
+    assert Asked("chat", "chat", stop=stop).ignored is None

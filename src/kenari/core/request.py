@@ -246,3 +246,24 @@ def leading_system(turns: list[Turn]) -> int:
             break
         count += 1
     return count
+
+
+def forces_call(choice: ToolChoice | None) -> bool:
+    """Whether the model must call a tool, any or a named one."""
+    return choice is not None and choice.mode in ("required", "named")
+
+
+def lacks_thought(turns: list[Turn], same: bool) -> bool:
+    """Within a round of calls a Messages vendor wants the thought that led to them; without it, it refuses to think on.
+
+    For a Messages client (`same`) only what `fit` took away counts: its own faults are its provider's to name.
+    """
+    for turn in reversed(turns):
+        if turn.role != "assistant":
+            continue
+        if not any(isinstance(part, CallPart) for part in turn.parts):
+            return False
+        first = turn.parts[0]
+        missing = not (isinstance(first, ReasoningPart) and first.proof)
+        return missing and (not same or "reasoning" in turn.touched)
+    return False

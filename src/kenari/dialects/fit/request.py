@@ -14,7 +14,7 @@ from kenari.dialects.fit.losses import note_losses
 from kenari.dialects.fit.pairs import pair_results
 from kenari.dialects.fit.reasoning import fit_reasoning
 from kenari.dialects.fit.target import Target
-from kenari.dialects.fit.thinking import fit_thinking
+from kenari.dialects.fit.thinking import beside, fit_thinking, is_on
 from kenari.dialects.fit.tools import fit_tools, rename_calls
 from kenari.wire import jsonx
 
@@ -54,6 +54,7 @@ def fit(request: Request, target: Target, seal_key: Callable[[str], str] | None 
     if not turns or (target.dialect == "messages" and all(turn.role == "system" for turn in turns)):
         where = "input" if request.origin == "responses" else "messages"
         raise bad_request("the conversation holds no message of a user or an assistant. add one", where)
+    thinking = fit_thinking(request, target, max_output or target.max_output)
     fitted = msgspec.structs.replace(
         request,
         model=target.model,
@@ -62,13 +63,15 @@ def fit(request: Request, target: Target, seal_key: Callable[[str], str] | None 
         tool_choice=choice,
         parallel=request.parallel if tools and target.profile.parallel_tool_calls else None,
         max_output=max_output,
-        thinking=fit_thinking(request, target, max_output or target.max_output),
+        thinking=beside(thinking, request, target, turns, choice),
         cache_key=_cache_key(request, target, seal_key),
         names=names,
         notices=request.notices + notices,
         plain=False,
     )
     note_losses(request, fitted, target, fitted.notices)
+    if target.dialect == "messages" and (request.origin != "messages" or fitted.thinking != request.thinking):
+        _leave_sampling(fitted)
     _fit_sampling(fitted, target)
     return fitted
 
@@ -109,6 +112,14 @@ def _fit_sampling(request: Request, target: Target) -> None:
     if float(jsonx.value(raw)) > ceiling:
         request.sampling = request.sampling | {"temperature": Raw(jsonx.encode(ceiling))}
         request.notices = [*request.notices, Notice("temperature", f"lowered to {ceiling}")]
+
+
+def _leave_sampling(request: Request) -> None:
+    """Beside thinking that was switched on here a Messages provider takes no sampling numbers."""
+    lost = [name for name in ("temperature", "top_p", "top_k") if name in request.sampling]
+    if lost and is_on(request.thinking, request.tool_choice):
+        request.sampling = {name: raw for name, raw in request.sampling.items() if name not in lost}
+        request.notices = [*request.notices, *(Notice(name, "not beside thinking") for name in lost)]
 
 
 def _passes(request: Request, target: Target) -> bool:
