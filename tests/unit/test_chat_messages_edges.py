@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from fit_kit import fitted, target
-from gateway_kit import COMPLETION, Rig, plain
+from gateway_kit import COMPLETION, DONE, ROLE, Rig, Script, chunk, plain
 
 from kenari.core.errors import KenariError
 from kenari.core.profile import Profile
@@ -204,3 +204,58 @@ def test_d9_a_stop_sequence_without_a_visible_character_is_named(stop: Any) -> N
     assert asked.sent.get("stop_sequences", ["END"]) == ["END"]
     assert asked.ignored == "stop"
     assert Asked("chat", "chat", stop=stop).ignored is None
+
+
+# -- a stream says what a plain answer says
+
+
+def chat_stream(*deltas: dict[str, Any], finish: str = "stop", **last: Any) -> Script:
+    """A chat provider's stream of these deltas."""
+    end = chunk({}, finish, usage={"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12}, **last)
+    return Script([(0, ROLE + b"".join(map(chunk, deltas)) + end + DONE), (0, None)])
+
+
+def chat_plain(finish: str = "stop", **message: Any) -> Script:
+    """A chat provider's plain answer."""
+    choice = {"index": 0, "message": {"role": "assistant", "content": None, **message}, "finish_reason": finish}
+    return plain(COMPLETION | {"choices": [choice]})
+
+
+def blocks_of(stream: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The content of a Messages stream, put together as its SDKs do."""
+    blocks: list[dict[str, Any]] = []
+    given = ""
+    for frame in stream:
+        if frame["type"] == "content_block_start":
+            blocks.append(frame["content_block"])
+            given = ""
+        elif frame["type"] == "content_block_delta":
+            delta = frame["delta"]
+            blocks[-1]["text"] = blocks[-1].get("text", "") + delta.get("text", "")
+            given += delta.get("partial_json", "")
+        elif frame["type"] == "content_block_stop" and blocks[-1]["type"] == "tool_use":
+            blocks[-1] = {key: blocks[-1][key] for key in ("type", "id", "name")} | {"input": json.loads(given or "{}")}
+    return blocks
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [["[1", ",2]"], ["nu", "ll"], ['"{}', '"'], ["  "], ['  {"a"', ":1}"], ["tex", "t"], ["5"]],
+)
+def test_s71_the_input_of_a_call_is_an_object_in_streams_too(pieces: list[str]) -> None:
+    """`input` is an object in every SDK; what a model wrote instead is handed over as in a plain answer."""
+    whole = {"id": "t", "type": "function", "function": {"name": "f", "arguments": "".join(pieces)}}
+    first: dict[str, Any] = {"id": "t", "type": "function", "function": {"name": "f", "arguments": pieces[0]}}
+    deltas = [{"tool_calls": [{"index": 0, **first}]}]
+    deltas += [{"tool_calls": [{"index": 0, "function": {"arguments": piece}}]} for piece in pieces[1:]]
+    streamed = Rig(chat_stream(*deltas, finish="tool_calls")).ask("messages")
+    answered = Rig(chat_plain("tool_calls", tool_calls=[whole])).ask("messages", stream=False)
+    assert blocks_of(streamed.data) == answered.json["content"]
+    assert isinstance(answered.json["content"][0]["input"], dict)
+
+
+def test_s71_an_input_that_the_output_cap_has_cut_stays_as_it_came() -> None:
+    """F1: the stop reason says so; SDKs read the beginning of an object."""
+    delta = {"tool_calls": [{"index": 0, "id": "t", "function": {"name": "f", "arguments": '{"a":'}}]}
+    got = Rig(chat_stream(delta, finish="length")).ask("messages")
+    assert [frame["delta"]["partial_json"] for frame in got.data if frame["type"] == "content_block_delta"] == ['{"a":']
