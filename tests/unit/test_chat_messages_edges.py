@@ -259,3 +259,74 @@ def test_s71_an_input_that_the_output_cap_has_cut_stays_as_it_came() -> None:
     delta = {"tool_calls": [{"index": 0, "id": "t", "function": {"name": "f", "arguments": '{"a":'}}]}
     got = Rig(chat_stream(delta, finish="length")).ask("messages")
     assert [frame["delta"]["partial_json"] for frame in got.data if frame["type"] == "content_block_delta"] == ['{"a":']
+
+
+@pytest.mark.parametrize("client", ["chat", "messages", "responses"])
+def test_a_refusal_beside_a_text_is_not_lost(client: str) -> None:
+    """S20: in one delta, in several, and in a plain answer."""
+    parts = [
+        chat_stream({"content": "Hm. ", "refusal": None}, {"refusal": "No"}, {"refusal": "."}),
+        chat_stream({"content": "Hm. ", "refusal": "No."}),
+    ]
+    streamed = [Rig(one).ask(client) for one in parts]
+    answered = Rig(chat_plain(content="Hm. ", refusal="No.")).ask(client, stream=False)
+    for got in [*streamed, answered]:
+        assert (_text_of(got.data) if got.data else got.out.decode()).count("Hm. No.") == 1
+
+
+def _text_of(data: list[Any]) -> str:
+    """The text of a stream of any format."""
+    out = ""
+    for frame in data:
+        if frame == "[DONE]" or not isinstance(frame, dict):
+            continue
+        for choice in frame.get("choices", ()):
+            out += choice["delta"].get("content") or ""
+        delta = frame.get("delta")
+        out += delta if isinstance(delta, str) else (delta or {}).get("text", "")
+    return out
+
+
+def token(text: str) -> dict[str, Any]:
+    """A token with its log probability."""
+    return {"token": text, "logprob": -0.5, "bytes": list(text.encode()), "top_logprobs": []}
+
+
+def probable(delta: dict[str, Any], text: str) -> bytes:
+    """A chunk with the log probability of one token."""
+    choice = {
+        "index": 0,
+        "delta": delta,
+        "finish_reason": None,
+        "logprobs": {"content": [token(text)], "refusal": None},
+    }
+    return chunk({}, choices=[choice])
+
+
+def test_d8_log_probabilities_of_tokens_without_text_reach_chat_clients() -> None:
+    """A token that is a part of a character, or an end, shows no text of its own."""
+    data = b"".join(
+        [
+            ROLE,
+            probable({"content": ""}, "a"),
+            probable({"content": "é"}, "b"),
+            probable({"content": ""}, "c"),
+            probable({"content": None}, "d"),
+            chunk({}, "stop"),
+            DONE,
+        ]
+    )
+    got = Rig(Script([(0, data), (0, None)])).ask("chat", logprobs=True)
+    said = [frame["choices"][0] for frame in got.data[:-1]]
+    assert [one["token"] for choice in said for one in (choice.get("logprobs") or {}).get("content", ())] == list(
+        "abcd"
+    )
+    assert _text_of(got.data) == "é"
+
+
+@pytest.mark.parametrize("client", ["messages", "responses"])
+def test_s33_a_token_without_text_opens_nothing_for_others(client: str) -> None:
+    data = ROLE + probable({"content": ""}, "a") + chunk({}, "stop") + DONE
+    got = Rig(Script([(0, data), (0, None)])).ask(client)
+    kinds = {frame["type"] for frame in got.data}
+    assert not kinds & {"content_block_start", "response.output_item.added"}

@@ -32,6 +32,7 @@ FINISH: dict[str, StopReason] = {
 }
 """Providers' words for F1; others are a plain stop."""
 
+_NOTHING = Raw()
 _OPENING = frozenset((Start, Open, Close))
 """What a frame brings beside its piece when it is the first of a block; those that follow look the same."""
 
@@ -195,20 +196,28 @@ class ChatDecoder:
             return
         if len(delta.reasoning_content) > 2 or len(delta.reasoning) > 2 or len(delta.reasoning_details) > 2:
             self._think(delta, events)
-        if len(delta.content) > 2 or len(delta.refusal) > 2:
-            content = _text(delta.content) or _text(delta.refusal)
-            if content and self._tags is None and len(choice.logprobs) <= NULL:
-                self._say(False, content, events)
-            elif content:
-                self._write(content, choice.logprobs, events)
-            elif jsonx.kind(delta.content) == "array":
-                for reasoning, piece in parts_of(delta.content):
-                    self._say(reasoning, piece, events)
+        content = _text(delta.content) if len(delta.content) > 2 else b""
+        refusal = _text(delta.refusal) if len(delta.refusal) > 2 else b""
+        if content and self._tags is None and len(choice.logprobs) <= NULL:
+            self._say(False, content, events)
+        elif content:
+            self._write(content, choice.logprobs, events)
+        elif jsonx.kind(delta.content) == "array":
+            for reasoning, piece in parts_of(delta.content):
+                self._say(reasoning, piece, events)
+        elif not refusal and len(choice.logprobs) > NULL and self._hears(delta):
+            self._write(b"", choice.logprobs, events)
+        if refusal:  # in place of words, or behind them
+            self._write(refusal, _NOTHING if content else choice.logprobs, events)
         if delta.tool_calls:
             self._older = False
             self._call(delta.tool_calls, events)
         elif delta.function_call is not None and self._older:
             self._call([ToolDelta(0, None, delta.function_call)], events)
+
+    def _hears(self, delta: Delta) -> bool:
+        """Whether a token that shows no text, and has a log probability, belongs to the answer's text."""
+        return not (self._reasoning or delta.tool_calls or self._calls or self._tags)
 
     def _think(self, delta: Delta, events: list[Event]) -> None:
         """Reasoning under any of its names; the same text under two counts once."""
