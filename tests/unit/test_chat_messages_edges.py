@@ -330,3 +330,69 @@ def test_s33_a_token_without_text_opens_nothing_for_others(client: str) -> None:
     got = Rig(Script([(0, data), (0, None)])).ask(client)
     kinds = {frame["type"] for frame in got.data}
     assert not kinds & {"content_block_start", "response.output_item.added"}
+
+
+# -- what providers refuse is never sent (D27)
+
+
+def test_d27_sources_that_we_gave_do_not_come_back_to_a_provider() -> None:
+    """S52: a client sends the assistant's message back as it came; strict servers refuse members that they do not know."""
+    message = {
+        "role": "assistant",
+        "content": "a",
+        "sources": [{"url": "https://a.example", "title": "t"}],
+        "name": "x",
+    }
+    sent = Asked("chat", "chat", messages=[user("hi"), message, user("b")]).sent
+    assert sent["messages"] == [user("hi"), {"role": "assistant", "content": "a", "name": "x"}, user("b")]
+
+
+@pytest.mark.parametrize("client", ["chat", "messages", "responses"])
+@pytest.mark.parametrize("text", [" ", "\n\t"])
+def test_d27_a_conversation_without_a_visible_character_is_refused_here(client: str, text: str) -> None:
+    """A Messages provider takes no blank text, and no empty conversation."""
+    members = {"input": text} if client == "responses" else {"messages": [user(text)]}
+    got = Asked(client, "messages", **members).got
+    assert got.status == 400
+    assert "holds no message of a user or an assistant" in got.json["error"]["message"]
+    blank = [{"type": "text", "text": text}, {"type": "text", "text": "a"}]
+    if client != "responses":
+        assert Asked(client, "messages", messages=[user(blank)]).got.status == 200
+
+
+@pytest.mark.parametrize("client", ["chat", "responses"])
+def test_d27_the_beginning_of_an_answer_ends_with_a_visible_character(client: str) -> None:
+    """Messages vendors refuse white space at the end of a prefilled answer; other formats take it."""
+    turns = [user("hi"), {"role": "assistant", "content": "Sure: \n"}]
+    sent = Asked(client, "messages", **{"input" if client == "responses" else "messages": turns}).sent
+    assert sent["messages"][-1] == {"role": "assistant", "content": [{"type": "text", "text": "Sure:"}]}
+    earlier = [*turns, user("b")]
+    sent = Asked(client, "messages", **{"input" if client == "responses" else "messages": earlier}).sent
+    assert sent["messages"][1]["content"][0]["text"] == "Sure: \n"
+
+
+def test_d27_a_system_prompt_alone_is_input_for_a_responses_provider() -> None:
+    """Chat clients send such conversations; an empty input is refused."""
+    made = DIALECTS["chat"].decode_request(
+        json.dumps(
+            {"model": "m", "messages": [{"role": "system", "content": "a"}, {"role": "developer", "content": "b"}]}
+        ).encode()
+    )
+    to = target("responses")
+    sent = json.loads(DIALECTS["responses"].encode_request(fitted(made, to), to.profile))
+    assert sent.get("instructions") == "a"
+    assert [(item["role"], item["content"]) for item in sent["input"]] == [
+        ("developer", [{"type": "input_text", "text": "b"}])
+    ]
+
+
+def test_e3_a_provider_that_wants_to_be_paid_by_us_is_not_the_callers_fault() -> None:
+    """One vendor says so with 400: another target may serve, and its words are for the operator."""
+    words = "Your credit balance is too low to access the API. Please go to Plans & Billing to purchase credits."
+    body = {"type": "error", "error": {"type": "invalid_request_error", "message": words}}
+    refusal = Script([(0, json.dumps(body).encode()), (0, None)], 400, {b"content-type": b"application/json"})
+    got = Rig(refusal, dialect="messages").ask("chat", stream=False)
+    assert (got.status, got.json["error"]["code"], got.header["x-should-retry"]) == (502, "upstream_error", "false")
+    assert "balance" not in got.json["error"]["message"]
+    second = Rig(refusal, plain(MESSAGE), dialect="messages").ask("chat", stream=False)
+    assert second.status == 200

@@ -169,7 +169,7 @@ def _messages(request: Request, same: bool, profile: Profile) -> list[Any]:
         out: list[Any] = []
         for turn in request.turns:
             if turn.raw is not None:
-                touched = turn.touched | _misnamed(turn, turn.raw, profile)
+                touched = turn.touched | _misnamed(turn, turn.raw, profile) | _sourced(turn, turn.raw)
                 out.append(_patched(turn, turn.raw, touched, profile) if touched else turn.raw)
             else:
                 out += _turn(turn, profile, True)
@@ -199,9 +199,17 @@ def _misnamed(turn: Turn, raw: Raw, profile: Profile) -> set[str]:
     return {"reasoning"} if jsonx.is_null(jsonx.members(raw).get(profile.reasoning_field)) else set()
 
 
+def _sourced(turn: Turn, raw: Raw) -> set[str]:
+    """`sources` when a message carries what our own search had found (S52): strict servers refuse what they do not know."""
+    named = turn.role == "assistant" and b'"sources"' in bytes(raw)
+    return {"sources"} if named and "sources" in jsonx.members(raw) else set()
+
+
 def _patched(turn: Turn, raw: Raw, touched: frozenset[str], profile: Profile) -> dict[str, Any]:
     """The client's own message with the members changed that `fit` touched."""
     message: dict[str, Any] = dict(jsonx.members(raw))
+    if "sources" in touched:
+        del message["sources"]
     if "role" in touched:
         message["role"] = "system" if turn.role == "system" else "user"
     if "content" in touched:

@@ -26,7 +26,7 @@ def note_losses(request: Request, fitted: Request, target: Target, notices: list
     lost = [name for name in request.sampling if known is not None and name not in known]
     if target.dialect == "responses" and request.stop:
         lost.append(_STOPS[request.origin])
-    if target.dialect == "messages" and request.origin == "chat" and any(map(_is_blank, request.stop)):
+    if target.dialect == "messages" and request.origin == "chat" and any(map(is_blank, request.stop)):
         lost.append(_STOPS["chat"])
     if request.origin != target.dialect:
         lost += _OWN.get(request.origin, ())
@@ -40,9 +40,10 @@ def note_losses(request: Request, fitted: Request, target: Target, notices: list
     notices += [Notice(name, _WHY) for name in lost if not jsonx.is_null(fields.get(name))]
 
 
-def _is_blank(text: Escaped) -> bool:
-    """A stop sequence that Messages vendors refuse."""
-    return not jsonx.unescape(text).strip()
+def is_blank(text: Escaped) -> bool:
+    """No visible character: Messages vendors refuse such texts and stop sequences."""
+    start = text.strip()[:1]
+    return not start or (start == b"\\" and not jsonx.unescape(text).strip())
 
 
 def _passes(name: str, request: Request, target: Target) -> bool:

@@ -10,7 +10,7 @@ from kenari.core.request import Notice, Request, TextPart, Turn
 from kenari.dialects.fit.caching import add_breakpoints
 from kenari.dialects.fit.content import fit_content
 from kenari.dialects.fit.format import fit_format
-from kenari.dialects.fit.losses import note_losses
+from kenari.dialects.fit.losses import is_blank, note_losses
 from kenari.dialects.fit.pairs import pair_results
 from kenari.dialects.fit.reasoning import fit_reasoning
 from kenari.dialects.fit.target import Target
@@ -51,7 +51,7 @@ def fit(request: Request, target: Target, seal_key: Callable[[str], str] | None 
     if request.origin != "messages" and target.takes_breakpoints():
         turns = list(turns)
         add_breakpoints(tools, turns, request, target)
-    if not turns or (target.dialect == "messages" and all(turn.role == "system" for turn in turns)):
+    if not turns or (target.dialect == "messages" and not any(map(_speaks, turns))):
         where = "input" if request.origin == "responses" else "messages"
         raise bad_request("the conversation holds no message of a user or an assistant. add one", where)
     thinking = fit_thinking(request, target, max_output or target.max_output)
@@ -74,6 +74,13 @@ def fit(request: Request, target: Target, seal_key: Callable[[str], str] | None 
         _leave_sampling(fitted)
     _fit_sampling(fitted, target)
     return fitted
+
+
+def _speaks(turn: Turn) -> bool:
+    """Whether a turn is a message for a Messages provider: the system prompt and blank texts are none."""
+    return turn.role != "system" and any(
+        not isinstance(part, TextPart) or not is_blank(part.text) for part in turn.parts
+    )
 
 
 def _are_texts(turns: list[Turn]) -> bool:
