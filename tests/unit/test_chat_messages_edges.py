@@ -23,7 +23,9 @@ MESSAGE = {
     "usage": {"input_tokens": 9, "output_tokens": 3},
 }
 ANSWERS = {"chat": COMPLETION, "messages": MESSAGE}
-CHAT_TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
+CHAT_TOOLS: list[Any] = [
+    {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
+]
 TOOLS = [{"name": "f", "input_schema": {"type": "object"}}]
 
 
@@ -47,7 +49,7 @@ class Asked:
 
 def called(**result: Any) -> list[dict[str, Any]]:
     """A Messages conversation that ends with a tool's result."""
-    call = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
+    call: dict[str, Any] = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
     return [
         user("go"),
         {"role": "assistant", "content": [call]},
@@ -151,7 +153,9 @@ def test_a_part_of_an_unknown_kind_in_the_models_own_history_is_left_out() -> No
 def test_d12_only_texts_are_a_system_prompt() -> None:
     """An image there would reach nobody."""
     image = {"type": "image", "source": {"type": "url", "url": "https://a.example/i.png"}}
-    for members in ({"system": [image]}, {"messages": [user("hi"), {"role": "system", "content": [image]}]}):
+    system: dict[str, Any] = {"system": [image]}
+    later: dict[str, Any] = {"messages": [user("hi"), {"role": "system", "content": [image]}]}
+    for members in (system, later):
         got = Asked("messages", "chat", **members).got
         assert got.status == 400
         assert "an image block can only stand in a message of the user" in got.json["error"]["message"]
@@ -278,12 +282,12 @@ def _text_of(data: list[Any]) -> str:
     """The text of a stream of any format."""
     out = ""
     for frame in data:
-        if frame == "[DONE]" or not isinstance(frame, dict):
+        if frame == "[DONE]":
             continue
-        for choice in frame.get("choices", ()):
-            out += choice["delta"].get("content") or ""
-        delta = frame.get("delta")
-        out += delta if isinstance(delta, str) else (delta or {}).get("text", "")
+        if "choices" in frame:
+            out += frame["choices"][0]["delta"].get("content") or ""
+        delta = frame.get("delta", "")
+        out += delta if isinstance(delta, str) else delta.get("text", "")
     return out
 
 
@@ -351,7 +355,7 @@ def test_d27_sources_that_we_gave_do_not_come_back_to_a_provider() -> None:
 @pytest.mark.parametrize("text", [" ", "\n\t"])
 def test_d27_a_conversation_without_a_visible_character_is_refused_here(client: str, text: str) -> None:
     """A Messages provider takes no blank text, and no empty conversation."""
-    members = {"input": text} if client == "responses" else {"messages": [user(text)]}
+    members: dict[str, Any] = {"input": text} if client == "responses" else {"messages": [user(text)]}
     got = Asked(client, "messages", **members).got
     assert got.status == 400
     assert "holds no message of a user or an assistant" in got.json["error"]["message"]
@@ -364,10 +368,12 @@ def test_d27_a_conversation_without_a_visible_character_is_refused_here(client: 
 def test_d27_the_beginning_of_an_answer_ends_with_a_visible_character(client: str) -> None:
     """Messages vendors refuse white space at the end of a prefilled answer; other formats take it."""
     turns = [user("hi"), {"role": "assistant", "content": "Sure: \n"}]
-    sent = Asked(client, "messages", **{"input" if client == "responses" else "messages": turns}).sent
+    name = "input" if client == "responses" else "messages"
+    begun: dict[str, Any] = {name: turns}
+    sent = Asked(client, "messages", **begun).sent
     assert sent["messages"][-1] == {"role": "assistant", "content": [{"type": "text", "text": "Sure:"}]}
-    earlier = [*turns, user("b")]
-    sent = Asked(client, "messages", **{"input" if client == "responses" else "messages": earlier}).sent
+    earlier: dict[str, Any] = {name: [*turns, user("b")]}
+    sent = Asked(client, "messages", **earlier).sent
     assert sent["messages"][1]["content"][0]["text"] == "Sure: \n"
 
 
