@@ -322,9 +322,8 @@ def test_d8_log_probabilities_of_tokens_without_text_reach_chat_clients() -> Non
     )
     got = Rig(Script([(0, data), (0, None)])).ask("chat", logprobs=True)
     said = [frame["choices"][0] for frame in got.data[:-1]]
-    assert [one["token"] for choice in said for one in (choice.get("logprobs") or {}).get("content", ())] == list(
-        "abcd"
-    )
+    tokens = [choice["logprobs"]["content"][0]["token"] for choice in said if "logprobs" in choice]
+    assert tokens == list("abcd")
     assert _text_of(got.data) == "é"
 
 
