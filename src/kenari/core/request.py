@@ -81,7 +81,8 @@ class CallPart(msgspec.Struct):
     """A call that the model made earlier.
 
     `arguments` is escaped JSON text when `quoted` (chat and responses carry it in a string), else the JSON object
-    itself (messages). `custom` marks a freeform call whose one argument is plain text.
+    itself (messages). `custom` marks a freeform call whose one argument is plain text. `extra` is what a chat provider
+    wants back beside a call of its own.
     """
 
     call_id: str
@@ -92,6 +93,7 @@ class CallPart(msgspec.Struct):
     custom: bool = False
     cache: Raw | None = None
     raw: Raw | None = None
+    extra: Raw | None = None
 
 
 class ResultPart(msgspec.Struct):

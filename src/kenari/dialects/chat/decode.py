@@ -4,7 +4,7 @@ from typing import Any, cast
 
 from msgspec import Raw
 
-from kenari.core.events import Close, Escaped, Event, Failure, Meter, Open, Reason, Start, Stop, StopReason, Text
+from kenari.core.events import Close, Escaped, Event, Failure, Meter, Open, Reason, Seal, Start, Stop, StopReason, Text
 from kenari.core.grammar import mend
 from kenari.core.profile import Profile
 from kenari.dialects.base import Steady
@@ -16,6 +16,7 @@ from kenari.dialects.chat.think import ThinkTags
 from kenari.dialects.chat.wire import CHUNK, NULL, PART, Choice, Chunk, Delta, ToolDelta, UsageSeen
 from kenari.dialects.failures import failure_in_body, no_answer
 from kenari.dialects.frames import read_frame
+from kenari.dialects.signed import Signed, write
 from kenari.wire import jsonx
 from kenari.wire.sse import Frame
 from kenari.wire.surrogates import Halves, drop_hidden
@@ -234,8 +235,18 @@ class ChatDecoder:
         self._close_text(events)
         calls = self._calls = self._calls or Calls(self._answer_id)
         for tool in tools:
+            if len(tool.extra_content) > NULL:
+                self._call_signed(tool, calls, events)
+                continue
             new, self._block = calls.add(tool, self._block, self._halves is not None)
             events += new
+
+    def _call_signed(self, tool: ToolDelta, calls: Calls, events: list[Event]) -> None:
+        """A call that its maker signed: a thought without words in front of it carries the proof (D5)."""
+        proof = self._block
+        new, self._block = calls.add(tool, proof + 1, self._halves is not None)
+        value = write(Signed(calls.last_id, Raw(jsonx.one_line(bytes(tool.extra_content)))))
+        events += (Open(proof, "reasoning"), Seal(proof, "encrypted", value), Close(proof), *new)
 
     def _write(self, content: Escaped, logprobs: Raw, events: list[Event]) -> None:
         """Text of the answer, which may hold a leading pair of think tags."""

@@ -314,7 +314,8 @@ def _part(part: Part, profile: Profile, same: bool) -> Any:
 def _call(part: CallPart) -> dict[str, Any]:
     arguments = part.arguments if part.quoted else jsonx.embed(part.arguments)
     function = {"name": part.name, "arguments": jsonx.quoted_raw(arguments or b"{}")}
-    return {"id": part.call_id, "type": "function", "function": function}
+    call = {"id": part.call_id, "type": "function", "function": function}
+    return call if part.extra is None else call | {"extra_content": part.extra}
 
 
 def _result(part: ResultPart, profile: Profile, same: bool) -> dict[str, Any]:

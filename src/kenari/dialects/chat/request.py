@@ -316,7 +316,8 @@ def _call(call: Fields) -> CallPart:
     if not quoted and jsonx.kind(arguments or b"") != "object":
         raise function.fault("arguments", "must be a string that holds a JSON object")
     text = b"{}" if arguments is None else jsonx.unquoted(arguments) if quoted else bytes(arguments)
-    return CallPart(call_id, function.require_string("name", "the function's name"), text, quoted)
+    name = function.require_string("name", "the function's name")
+    return CallPart(call_id, name, text, quoted, extra=call.get("extra_content"))
 
 
 def _tools(fields: Fields, notices: list[Notice], served: list[Served]) -> list[Tool]:

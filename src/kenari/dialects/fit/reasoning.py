@@ -1,10 +1,12 @@
 """Earlier reasoning for a target: what it may see, and proofs only for their maker (D5, D20, R3)."""
 
 import msgspec
+from msgspec import Raw
 
 from kenari.core.ids import ENVELOPE_PREFIX, SealedPiece
-from kenari.core.request import Part, ReasoningPart, Turn
+from kenari.core.request import CallPart, Part, ReasoningPart, Turn
 from kenari.dialects.fit.target import Target
+from kenari.dialects.signed import read
 from kenari.wire import jsonx
 
 
@@ -18,11 +20,31 @@ def fit_reasoning(turns: list[Turn], target: Target) -> list[Turn]:
         parts: list[Part] = []
         for part in turn.parts:
             parts.extend(_fit_part(part, target) if isinstance(part, ReasoningPart) else [part])
-        if parts == turn.parts:
+        signed = _signed(turn, target)
+        if parts == turn.parts and not signed:
             out.append(turn)
         elif parts:
-            out.append(msgspec.structs.replace(turn, parts=parts, touched=turn.touched | {"reasoning"}))
+            touched = turn.touched | ({"reasoning", "calls"} if signed else {"reasoning"})
+            parts = [_with_extra(part, signed) for part in parts] if signed else parts
+            out.append(msgspec.structs.replace(turn, parts=parts, touched=touched))
     return out
+
+
+def _signed(turn: Turn, target: Target) -> dict[str, Raw]:
+    """What a chat provider wants back beside its own calls, by the id of the call."""
+    found: dict[str, Raw] = {}
+    if target.dialect == "chat":
+        for part in turn.parts:
+            if isinstance(part, ReasoningPart) and part.proof:
+                signed = [read(piece.value) for piece in _opened(part.proof, target) if piece.kind == "encrypted"]
+                found |= {one.call_id: one.extra_content for one in signed if one is not None and one.call_id}
+    return found
+
+
+def _with_extra(part: Part, signed: dict[str, Raw]) -> Part:
+    if isinstance(part, CallPart) and part.call_id in signed:
+        return msgspec.structs.replace(part, extra=signed[part.call_id], raw=None)
+    return part
 
 
 def _fit_part(part: ReasoningPart, target: Target) -> list[ReasoningPart]:
