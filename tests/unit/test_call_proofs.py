@@ -112,3 +112,73 @@ def test_d5_another_maker_never_sees_it(client: str) -> None:
     first, second = (json.dumps(sent) for sent in again.upstream.sent)
     assert "thought_signature" in first
     assert "thought_signature" not in second
+
+
+# -- reasoning_details (OpenRouter)
+
+
+def detail(kind: str, index: int = 0, **more: Any) -> dict[str, Any]:
+    """One detail, or a piece of it."""
+    return {"type": f"reasoning.{kind}", "index": index, "format": "anthropic-claude-v1", **more}
+
+
+WHOLE = [
+    detail("text", text="think hard", signature="SIG"),
+    detail("encrypted", 1, data="BLOB", id="c0"),
+]
+
+
+def thinking_provider(streamed: bool, called: bool) -> Script:
+    """A thought in pieces with its signature, and a blob beside the call."""
+    finish = "tool_calls" if called else "stop"
+    said: dict[str, Any] = {"tool_calls": [call(0, "g"), call(1, "g")]} if called else {"content": "A"}
+    if not streamed:
+        message = {"role": "assistant", "content": None, "reasoning": "think hard", "reasoning_details": WHOLE, **said}
+        return plain(COMPLETION | {"choices": [{"index": 0, "message": message, "finish_reason": finish}]})
+    data = b"".join(
+        [
+            ROLE,
+            chunk({"reasoning": "think", "reasoning_details": [detail("text", text="think")]}),
+            chunk({"reasoning": " hard", "reasoning_details": [detail("text", text=" hard", signature=None)]}),
+            chunk({"content": "", "reasoning_details": [detail("text", signature="SIG")]}),
+            chunk({"reasoning_details": [detail("encrypted", 1, data="BLOB", id="c0")], **said}),
+            chunk({}, finish, usage=USAGE),
+            DONE,
+        ]
+    )
+    return Script([(0, data), (0, None)])
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize("client", ["chat", "messages", "responses"])
+def test_d5_signed_details_come_back_to_their_maker_whole(client: str, streamed: bool) -> None:
+    """Vendors behind a router refuse to think on, or to go on at all, without their signatures."""
+    rig = Rig(thinking_provider(streamed, True))
+    got = rig.ask(client, streamed, tools=TOOLS[client])
+    assert (b"SIG" in got.out, b"think" in got.out) == (False, True)
+    again = Rig(plain(COMPLETION))
+    again.ask(client, False, tools=TOOLS[client], **history(client, streamed, got.data if streamed else got.json))
+    message = again.upstream.sent[0]["messages"][1]
+    assert message["reasoning_details"] == WHOLE
+    assert not {"reasoning", "reasoning_content"} & message.keys()
+
+
+def test_d5_details_of_text_alone_are_only_words() -> None:
+    """Nothing was signed: nothing travels."""
+    told = chunk({"reasoning": "hm", "reasoning_details": [detail("text", text="hm")]})
+    data = ROLE + told + chunk({"content": "A"}) + chunk({}, "stop", usage=USAGE) + DONE
+    got = Rig(Script([(0, data), (0, None)])).ask("chat")
+    assert b"reasoning_details" not in got.out
+
+
+def test_d5_details_that_are_told_nowhere_else_are_whole_as_well() -> None:
+    """Their text is read from them alone, frame after frame of one form."""
+    pieces = [chunk({"reasoning_details": [detail("text", text=text)]}) for text in "abcdefgh"]
+    signed = chunk({"reasoning_details": [detail("text", signature="SIG")]})
+    data = ROLE + b"".join(pieces) + signed + chunk({"tool_calls": [call(0, "g"), call(1, "g")]})
+    data += chunk({}, "tool_calls", usage=USAGE) + DONE
+    answer = Rig(Script([(0, data), (0, None)])).ask("chat", tools=TOOLS["chat"]).data
+    again = Rig(plain(COMPLETION))
+    again.ask("chat", False, tools=TOOLS["chat"], **history("chat", True, answer))
+    [kept] = again.upstream.sent[0]["messages"][1]["reasoning_details"]
+    assert (kept["text"], kept["signature"]) == ("abcdefgh", "SIG")

@@ -67,7 +67,8 @@ class AudioPart(msgspec.Struct):
 class ReasoningPart(msgspec.Struct):
     """Earlier reasoning. `proof` is what the client gave back: a maker's raw proof or one of our envelopes (`kn1.`).
 
-    `kind` says how the client carried it. After `fit` the proof is one that the target's maker issued, or "".
+    `kind` says how the client carried it. After `fit` the proof is one that the target's maker issued, or "", and
+    `details` what a chat provider wants back in place of the text.
     """
 
     text: Escaped = b""
@@ -75,6 +76,7 @@ class ReasoningPart(msgspec.Struct):
     kind: ProofKind = "mark"
     item_id: str = ""
     raw: Raw | None = None
+    details: Raw | None = None
 
 
 class CallPart(msgspec.Struct):

@@ -10,10 +10,12 @@ from kenari.wire import jsonx
 
 
 class Signed(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`extra_content` belongs to the call of this id: Gemini refuses a conversation of calls without it."""
+    """`extra_content` belongs to the call of this id: Gemini refuses a conversation of calls without it. `details` are the
+    `reasoning_details` of an answer (OpenRouter)."""
 
     call_id: str = ""
-    extra_content: Raw = Raw()
+    extra_content: Raw = Raw(b"null")
+    details: Raw = Raw(b"null")
 
 
 _SIGNED = jsonx.decoder(Signed)

@@ -9,6 +9,7 @@ from kenari.core.grammar import mend
 from kenari.core.profile import Profile
 from kenari.dialects.base import Steady
 from kenari.dialects.chat.calls import Calls
+from kenari.dialects.chat.details import Details
 from kenari.dialects.chat.opening import plain_chunk
 from kenari.dialects.chat.plain import plain_answer
 from kenari.dialects.chat.splice import Splice
@@ -56,6 +57,7 @@ class ChatDecoder:
         self._reasoning = False  # it is reasoning
         self._detailed = True  # reasoning was told in details at most
         self._older = True  # calls were told in the older form at most
+        self._details: Details | None = None  # of which nothing was made yet
         self._splice = Splice()
         self._spliced = False  # what `_splice` knows is a delta of the open block
 
@@ -135,7 +137,7 @@ class ChatDecoder:
         """Remember the form of a frame that was nothing but one piece of the open block, be it the one that opened it. `event` is its last one."""
         if isinstance(event, Text) and event.logprobs:
             return
-        if self._halves is not None or (self._tags is not None and not self._tags.settled):
+        if self._halves is not None or self._details is not None or (self._tags is not None and not self._tags.settled):
             return
         if len(events) == 1 or _OPENING.issuperset(map(type, events[:-1])):
             self._splice.learn(data, event.delta)
@@ -222,6 +224,9 @@ class ChatDecoder:
 
     def _think(self, delta: Delta, events: list[Event]) -> None:
         """Reasoning under any of its names; the same text under two counts once."""
+        if jsonx.kind(delta.reasoning_details) == "array":
+            self._details = self._details or Details()
+            self._details.add(delta.reasoning_details)
         thought = _text(delta.reasoning_content) or _text(delta.reasoning)
         if thought:
             self._detailed = False
@@ -233,6 +238,7 @@ class ChatDecoder:
     def _call(self, tools: list[ToolDelta], events: list[Event]) -> None:
         self._flush_tags(events)
         self._close_text(events)
+        self._vouch(events)
         calls = self._calls = self._calls or Calls(self._answer_id)
         for tool in tools:
             if len(tool.extra_content) > NULL:
@@ -272,6 +278,8 @@ class ChatDecoder:
                 self._close_text(events)
             if self._calls is not None:
                 self._calls.settle(events)
+            if not reasoning:
+                self._vouch(events)
             self._open, self._reasoning = self._block, reasoning
             self._block += 1
             events.append(Open(self._open, "reasoning" if reasoning else "text"))
@@ -283,11 +291,26 @@ class ChatDecoder:
         elif text or logprobs:
             events.append(Text(self._open, text, logprobs))
 
+    def _vouch(self, events: list[Event]) -> None:
+        """The proof of the details so far: on the open thought, else on one without words (D5)."""
+        details, self._details = self._details, None
+        if details is None or not details.signed or self._halves is not None:
+            return
+        value = write(Signed(details=details.whole()))
+        if self._open is not None:
+            events.append(Seal(self._open, "encrypted", value))
+            return
+        proof = self._block
+        self._block += 1
+        events += (Open(proof, "reasoning"), Seal(proof, "encrypted", value), Close(proof))
+
     def _close_text(self, events: list[Event]) -> None:
         if self._open is not None:
             rest = self._halves.flush() if self._halves is not None else b""
             if rest:
                 events.append(Reason(self._open, rest) if self._reasoning else Text(self._open, rest))
+            if self._reasoning:
+                self._vouch(events)
             events.append(Close(self._open))
             self._open = None
 
@@ -296,6 +319,7 @@ class ChatDecoder:
         if self._tags is not None:
             self._flush_tags(events)
         self._close_text(events)
+        self._vouch(events)
         if self._calls is not None:
             closing, self._block = self._calls.close(self._block)
             events += closing

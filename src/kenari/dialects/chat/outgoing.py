@@ -194,7 +194,7 @@ def _system(turns: list[Turn], texts: list[bytes], profile: Profile) -> Any:
 
 def _misnamed(turn: Turn, raw: Raw, profile: Profile) -> set[str]:
     """`reasoning` when a message carries its reasoning under another name than this provider reads."""
-    if not any(isinstance(part, ReasoningPart) and part.text for part in turn.parts):
+    if not any(isinstance(part, ReasoningPart) and part.text and part.details is None for part in turn.parts):
         return set()
     return {"reasoning"} if jsonx.is_null(jsonx.members(raw).get(profile.reasoning_field)) else set()
 
@@ -264,7 +264,11 @@ def _assistant(turn: Turn, parts: list[Part], profile: Profile, same: bool) -> d
 
 
 def _thoughts(turn: Turn, profile: Profile) -> dict[str, Any]:
-    text = b"".join(part.text for part in turn.parts if isinstance(part, ReasoningPart))
+    thoughts = [part for part in turn.parts if isinstance(part, ReasoningPart)]
+    details = [one for part in thoughts if part.details is not None for one in jsonx.elements(part.details)]
+    if details:
+        return {"reasoning_details": details}
+    text = b"".join(part.text for part in thoughts)
     return {profile.reasoning_field: jsonx.quoted_raw(text)} if text else {}
 
 

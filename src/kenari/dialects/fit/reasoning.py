@@ -41,6 +41,18 @@ def _signed(turn: Turn, target: Target) -> dict[str, Raw]:
     return found
 
 
+def _details(part: ReasoningPart, target: Target) -> Raw | None:
+    """The `reasoning_details` that this maker told with an answer, None when it did not."""
+    signed = [read(piece.value) for piece in _opened(part.proof, target) if piece.kind == "encrypted"]
+    found = [
+        one
+        for told in signed
+        if told is not None and not jsonx.is_null(told.details)
+        for one in jsonx.elements(told.details)
+    ]
+    return Raw(jsonx.encode(found)) if found else None
+
+
 def _with_extra(part: Part, signed: dict[str, Raw]) -> Part:
     if isinstance(part, CallPart) and part.call_id in signed:
         return msgspec.structs.replace(part, extra=signed[part.call_id], raw=None)
@@ -50,6 +62,9 @@ def _with_extra(part: Part, signed: dict[str, Raw]) -> Part:
 def _fit_part(part: ReasoningPart, target: Target) -> list[ReasoningPart]:
     match target.dialect:
         case "chat":
+            details = _details(part, target) if part.proof else None
+            if details is not None:
+                return [ReasoningPart(part.text, details=details)]
             if not target.profile.reasoning_content_roundtrip or not part.text:
                 return []
             return [part if not part.proof else ReasoningPart(part.text)]
