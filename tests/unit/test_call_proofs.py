@@ -6,6 +6,9 @@ from typing import Any
 import pytest
 from gateway_kit import COMPLETION, DONE, ROLE, Rig, Script, chunk, plain
 
+from kenari.core.profile import Profile
+from kenari.providers.rows import ROWS
+
 SIGNED = {"google": {"thought_signature": "AY89/=="}}
 USAGE = {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12}
 TOOLS: dict[str, Any] = {
@@ -182,3 +185,35 @@ def test_d5_details_that_are_told_nowhere_else_are_whole_as_well() -> None:
     again.ask("chat", False, tools=TOOLS["chat"], **history("chat", True, answer))
     [kept] = again.upstream.sent[0]["messages"][1]["reasoning_details"]
     assert (kept["text"], kept["signature"]) == ("abcdefgh", "SIG")
+
+
+# -- calls that nobody signed
+
+
+@pytest.mark.parametrize("client", ["chat", "messages", "responses"])
+def test_unsigned_calls_carry_a_word_where_the_provider_wants_one(client: str) -> None:
+    """Calls of another model, or of a client that lost their proofs: one a turn, the first, as its maker does it."""
+    profile = ROWS["gemini"].profile
+    rig = Rig(Script(thinking_provider(True, True).steps))
+    answer = rig.ask(client, True, tools=TOOLS[client]).data
+    for quirks, wanted in ((profile, "skip_thought_signature_validator"), (Profile(), None)):
+        again = Rig(plain(COMPLETION), profile=quirks)
+        again.ask(client, False, tools=TOOLS[client], **history(client, True, answer))
+        calls = again.upstream.sent[0]["messages"][1]["tool_calls"]
+        signs = [one.get("extra_content", {}).get("google", {}).get("thought_signature") for one in calls]
+        assert signs == [wanted, None]
+
+
+def test_a_call_that_was_signed_keeps_its_own_signature() -> None:
+    sent = next_request("messages", True, profile=ROWS["gemini"].profile)
+    assert [one.get("extra_content") for one in sent["messages"][1]["tool_calls"]] == [SIGNED, None]
+
+
+def test_a_chat_client_may_carry_signatures_itself() -> None:
+    """L10: also where the name of the call is squeezed."""
+    made = {"role": "assistant", "content": None, "tool_calls": [call(0, "a.b", extra_content=SIGNED)]}
+    result = {"role": "tool", "tool_call_id": "c0", "content": "r"}
+    rig = Rig(plain(COMPLETION), profile=ROWS["gemini"].profile)
+    rig.ask("chat", False, tools=TOOLS["chat"], messages=[{"role": "user", "content": "hi"}, made, result])
+    [sent] = rig.upstream.sent[0]["messages"][1]["tool_calls"]
+    assert (sent["function"]["name"], sent["extra_content"]) == ("a_b_2e7336dc", SIGNED)

@@ -53,6 +53,20 @@ def _details(part: ReasoningPart, target: Target) -> Raw | None:
     return Raw(jsonx.encode(found)) if found else None
 
 
+def sign_calls(turns: list[Turn], word: str) -> list[Turn]:
+    """The turns with this word for a signature beside the first call of each in which none is signed: one a turn is wanted."""
+    extra = Raw(jsonx.encode({"google": {"thought_signature": word}}))
+    out: list[Turn] = []
+    for turn in turns:
+        calls = [part for part in turn.parts if isinstance(part, CallPart)]
+        if not calls or any(call.extra is not None for call in calls):
+            out.append(turn)
+            continue
+        parts = [msgspec.structs.replace(part, extra=extra) if part is calls[0] else part for part in turn.parts]
+        out.append(msgspec.structs.replace(turn, parts=parts, touched=turn.touched | {"calls"}))
+    return out
+
+
 def _with_extra(part: Part, signed: dict[str, Raw]) -> Part:
     if isinstance(part, CallPart) and part.call_id in signed:
         return msgspec.structs.replace(part, extra=signed[part.call_id], raw=None)

@@ -12,7 +12,7 @@ from kenari.dialects.fit.content import fit_content
 from kenari.dialects.fit.format import fit_format
 from kenari.dialects.fit.losses import is_blank, note_losses
 from kenari.dialects.fit.pairs import pair_results
-from kenari.dialects.fit.reasoning import fit_reasoning
+from kenari.dialects.fit.reasoning import fit_reasoning, sign_calls
 from kenari.dialects.fit.target import Target
 from kenari.dialects.fit.thinking import beside, fit_thinking, is_on
 from kenari.dialects.fit.tools import fit_tools, rename_calls
@@ -48,6 +48,8 @@ def fit(request: Request, target: Target, seal_key: Callable[[str], str] | None 
     turns = fit_content(turns, request.origin, target, notices)
     if not texts:
         turns = rename_calls(turns, request, names)
+        if target.profile.unsigned_calls:
+            turns = sign_calls(turns, target.profile.unsigned_calls)
     if request.origin != "messages" and target.takes_breakpoints():
         turns = list(turns)
         add_breakpoints(tools, turns, request, target)
