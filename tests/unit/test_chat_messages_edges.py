@@ -178,6 +178,17 @@ def test_d9_sampling_that_may_not_stand_beside_thinking_is_named() -> None:
     assert (asked.sent["temperature"], asked.ignored) == (0.3, None)
 
 
+def test_d27_temperature_and_top_p_do_not_go_together() -> None:
+    """Vendors of Messages refuse that since Claude 4.1; clients of other formats send both as a matter of course."""
+    for client in ("chat", "responses"):
+        asked = Asked(client, "messages", temperature=0.3, top_p=0.9)
+        assert ("top_p" in asked.sent, asked.sent["temperature"], asked.ignored) == (False, 0.3, "top_p")
+        asked = Asked(client, "messages", top_p=0.9)
+        assert (asked.sent["top_p"], asked.ignored) == (0.9, None)
+    asked = Asked("messages", "messages", temperature=0.3, top_p=0.9)
+    assert (asked.sent["top_p"], asked.ignored) == (0.9, None)  # its own client's fault is its provider's to name
+
+
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "f"}}])
 def test_d9_an_effort_beside_a_forced_call_is_named(choice: Any) -> None:
     """Vendors refuse a budget there; the level of `output_config` may stay."""

@@ -124,11 +124,16 @@ def _fit_sampling(request: Request, target: Target) -> None:
 
 
 def _leave_sampling(request: Request) -> None:
-    """Beside thinking that was switched on here a Messages provider takes no sampling numbers."""
-    lost = [name for name in ("temperature", "top_p", "top_k") if name in request.sampling]
-    if lost and is_on(request.thinking, request.tool_choice):
-        request.sampling = {name: raw for name, raw in request.sampling.items() if name not in lost}
-        request.notices = [*request.notices, *(Notice(name, "not beside thinking") for name in lost)]
+    """Beside thinking that was switched on here a Messages provider takes no sampling numbers, else only one of temperature
+    and top_p, which clients of other formats send together."""
+    sampling, lost = request.sampling, list[str]()
+    if is_on(request.thinking, request.tool_choice):
+        lost = [name for name in ("temperature", "top_p", "top_k") if name in sampling]
+    elif request.origin != "messages" and "temperature" in sampling and "top_p" in sampling:
+        lost = ["top_p"]
+    if lost:
+        request.sampling = {name: raw for name, raw in sampling.items() if name not in lost}
+        request.notices = [*request.notices, *(Notice(name, "not beside the others") for name in lost)]
 
 
 def _passes(request: Request, target: Target) -> bool:
