@@ -412,3 +412,21 @@ def test_e3_a_provider_that_wants_to_be_paid_by_us_is_not_the_callers_fault() ->
     assert "balance" not in got.json["error"]["message"]
     second = Rig(refusal, plain(MESSAGE), dialect="messages").ask("chat", stream=False)
     assert second.status == 200
+
+
+def test_d27_arguments_are_a_string_for_every_provider() -> None:
+    """Some clients write them as an object; vendors refuse that. The rest of the message stays as it came."""
+    call: dict[str, Any] = {"id": "t", "type": "function", "function": {"name": "f", "arguments": {"a": 1}}}
+    messages = [
+        user("go"),
+        {"role": "assistant", "content": "x", "name": "me", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "t", "content": "r"},
+    ]
+    sent = Asked("chat", "chat", messages=messages, tools=CHAT_TOOLS).sent["messages"][1]
+    assert json.loads(sent["tool_calls"][0]["function"].pop("arguments")) == {"a": 1}
+    assert sent == {
+        "role": "assistant",
+        "content": "x",
+        "name": "me",
+        "tool_calls": [{"id": "t", "type": "function", "function": {"name": "f"}}],
+    }

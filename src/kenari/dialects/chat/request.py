@@ -169,6 +169,8 @@ def _turns(messages: list[Raw]) -> list[Turn]:
                     called[name] = f"call_{at}"
                     parts.append(CallPart(called[name], name, legacy.escaped("arguments") or b"{}"))
                 turn = Turn("assistant", parts, raw=raw if legacy is None else None)
+                if any(isinstance(part, CallPart) and not part.quoted for part in parts):
+                    turn.touched = frozenset({"calls"})  # arguments that are no string reach no provider as they are
             case "tool":
                 call_id = message.require_string("tool_call_id", "the id of the call that this answers")
                 turn = Turn("user", [ResultPart(call_id, _content(message, "tool"))], raw=raw)
