@@ -430,3 +430,46 @@ def test_d27_arguments_are_a_string_for_every_provider() -> None:
         "name": "me",
         "tool_calls": [{"id": "t", "type": "function", "function": {"name": "f"}}],
     }
+
+
+# -- clients of the older function format
+
+OLDER: dict[str, Any] = {"functions": [{"name": "a.b", "parameters": {"type": "object"}}], "function_call": "auto"}
+CALLED: dict[str, Any] = {"index": 0, "id": "t", "type": "function"}
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_a_client_of_functions_is_answered_in_its_own_words(streamed: bool) -> None:
+    """Such a client never looks at `tool_calls`."""
+    function = {"name": "a_b_2e7336dc", "arguments": '{"x":1}'}
+    if streamed:
+        first = {"tool_calls": [CALLED | {"function": function | {"arguments": '{"x"'}}]}
+        second = {"tool_calls": [{"index": 0, "function": {"arguments": ":1}"}}]}
+        rig = Rig(chat_stream({"content": "A"}, first, second, finish="tool_calls"))
+        got = rig.ask("chat", **OLDER)
+        deltas = [frame["choices"][0]["delta"] for frame in got.data[:-1]]
+        assert [delta["function_call"] for delta in deltas if "function_call" in delta] == [
+            {"name": "a.b", "arguments": ""},
+            {"arguments": '{"x"'},
+            {"arguments": ":1}"},
+        ]
+        assert got.data[-2]["choices"][0]["finish_reason"] == "function_call"
+    else:
+        rig = Rig(chat_plain("tool_calls", content="A", tool_calls=[CALLED | {"function": function}]))
+        got = rig.ask("chat", stream=False, **OLDER)
+        [choice] = got.json["choices"]
+        assert choice["message"]["function_call"] == {"name": "a.b", "arguments": '{"x":1}'}
+        assert choice["finish_reason"] == "function_call"
+    assert b"tool_calls" not in got.out
+    assert rig.upstream.sent[0]["parallel_tool_calls"] is False
+
+
+def test_a_client_of_functions_sees_one_call() -> None:
+    """Its format has no place for another one."""
+    calls = [CALLED | {"function": {"name": "a_b_2e7336dc", "arguments": "{}"}}]
+    calls += [{**CALLED, "index": 1, "id": "u", "function": {"name": "a_b_2e7336dc", "arguments": '{"x":2}'}}]
+    whole = Rig(chat_plain("tool_calls", tool_calls=calls)).ask("chat", stream=False, **OLDER).json["choices"][0]
+    assert whole["message"]["function_call"]["arguments"] == "{}"
+    got = Rig(chat_stream({"tool_calls": calls}, finish="tool_calls")).ask("chat", **OLDER)
+    told = [frame["choices"][0]["delta"].get("function_call") for frame in got.data[:-1]]
+    assert "".join(one["arguments"] for one in told if one) == "{}"

@@ -116,7 +116,7 @@ def _decode(fields: Fields) -> Request:
         tools=tools,
         served=served,
         tool_choice=_tool_choice(fields),
-        parallel=fields.boolean("parallel_tool_calls"),
+        parallel=_parallel(fields),
         max_output=cap if cap is not None else older,
         stop=read_stop(fields, "stop"),
         sampling=read_sampling(fields, SAMPLING),
@@ -128,6 +128,13 @@ def _decode(fields: Fields) -> Request:
         notices=notices,
         plain=not special and holds_texts(fields.members["messages"]),
     )
+
+
+def _parallel(fields: Fields) -> bool | None:
+    """Whether calls may be parallel; the older function format has one at most."""
+    if fields.get("functions") is not None and fields.get("tools") is None:
+        return False
+    return fields.boolean("parallel_tool_calls")
 
 
 def _messages(fields: Fields) -> list[Raw]:
