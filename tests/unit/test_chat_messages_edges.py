@@ -473,3 +473,15 @@ def test_a_client_of_functions_sees_one_call() -> None:
     got = Rig(chat_stream({"tool_calls": calls}, finish="tool_calls")).ask("chat", **OLDER)
     told = [frame["choices"][0]["delta"].get("function_call") for frame in got.data[:-1]]
     assert "".join(one["arguments"] for one in told if one) == "{}"
+
+
+# -- histories that Messages vendors refuse as they are
+
+
+def test_d27_a_begun_answer_is_not_thought_about() -> None:
+    """A vendor that is to think wants the last message of an assistant to begin with its thought."""
+    messages = [user("hi"), {"role": "assistant", "content": "Sure:"}]
+    asked = Asked("chat", "messages", messages=messages, **THINKS)
+    assert ("thinking" in asked.sent, asked.ignored) == (False, "reasoning_effort")
+    asked = Asked("chat", "messages", messages=[*messages, user("b")], **THINKS)
+    assert ("thinking" in asked.sent, asked.ignored) == (True, None)

@@ -258,14 +258,15 @@ def forces_call(choice: ToolChoice | None) -> bool:
 
 
 def lacks_thought(turns: list[Turn], same: bool) -> bool:
-    """Within a round of calls a Messages vendor wants the thought that led to them; without it, it refuses to think on.
+    """Within a round of calls, and before an answer that has begun, a Messages vendor wants the thought that led there;
+    without it, it refuses to think on.
 
     For a Messages client (`same`) only what `fit` took away counts: its own faults are its provider's to name.
     """
     for turn in reversed(turns):
         if turn.role != "assistant":
             continue
-        if not any(isinstance(part, CallPart) for part in turn.parts):
+        if turn is not turns[-1] and not any(isinstance(part, CallPart) for part in turn.parts):
             return False
         first = turn.parts[0]
         missing = not (isinstance(first, ReasoningPart) and first.proof)
