@@ -126,7 +126,7 @@ def detail(kind: str, index: int = 0, **more: Any) -> dict[str, Any]:
 
 
 WHOLE = [
-    detail("text", text="think hard", signature="SIG"),
+    detail("text", text="think hard", signature="S"),
     detail("encrypted", 1, data="BLOB", id="c0"),
 ]
 
@@ -143,7 +143,7 @@ def thinking_provider(streamed: bool, called: bool) -> Script:
             ROLE,
             chunk({"reasoning": "think", "reasoning_details": [detail("text", text="think")]}),
             chunk({"reasoning": " hard", "reasoning_details": [detail("text", text=" hard", signature=None)]}),
-            chunk({"content": "", "reasoning_details": [detail("text", signature="SIG")]}),
+            chunk({"content": "", "reasoning_details": [detail("text", signature="S")]}),
             chunk({"reasoning_details": [detail("encrypted", 1, data="BLOB", id="c0")], **said}),
             chunk({}, finish, usage=USAGE),
             DONE,
@@ -158,7 +158,7 @@ def test_d5_signed_details_come_back_to_their_maker_whole(client: str, streamed:
     """Vendors behind a router refuse to think on, or to go on at all, without their signatures."""
     rig = Rig(thinking_provider(streamed, True))
     got = rig.ask(client, streamed, tools=TOOLS[client])
-    assert (b"SIG" in got.out, b"think" in got.out) == (False, True)
+    assert (b'"S"' in got.out, b"think" in got.out) == (False, True)
     again = Rig(plain(COMPLETION))
     again.ask(client, False, tools=TOOLS[client], **history(client, streamed, got.data if streamed else got.json))
     message = again.upstream.sent[0]["messages"][1]
@@ -177,14 +177,14 @@ def test_d5_details_of_text_alone_are_only_words() -> None:
 def test_d5_details_that_are_told_nowhere_else_are_whole_as_well() -> None:
     """Their text is read from them alone, frame after frame of one form."""
     pieces = [chunk({"reasoning_details": [detail("text", text=text)]}) for text in "abcdefgh"]
-    signed = chunk({"reasoning_details": [detail("text", signature="SIG")]})
+    signed = chunk({"reasoning_details": [detail("text", signature="S")]})
     data = ROLE + b"".join(pieces) + signed + chunk({"tool_calls": [call(0, "g"), call(1, "g")]})
     data += chunk({}, "tool_calls", usage=USAGE) + DONE
     answer = Rig(Script([(0, data), (0, None)])).ask("chat", tools=TOOLS["chat"]).data
     again = Rig(plain(COMPLETION))
     again.ask("chat", False, tools=TOOLS["chat"], **history("chat", True, answer))
     [kept] = again.upstream.sent[0]["messages"][1]["reasoning_details"]
-    assert (kept["text"], kept["signature"]) == ("abcdefgh", "SIG")
+    assert (kept["text"], kept["signature"]) == ("abcdefgh", "S")
 
 
 # -- calls that nobody signed

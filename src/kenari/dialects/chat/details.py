@@ -6,6 +6,7 @@ from kenari.wire import jsonx
 
 _GROWING = ("text", "summary", "data")
 _PROOFS = ("signature", "data")
+_NOTHING = (b"", b"null", b'""')
 
 
 class _Detail:
@@ -35,7 +36,7 @@ class Details:
                     detail.pieces.setdefault(name, []).append(jsonx.unquoted(value))
                 elif not jsonx.is_null(value) or name not in detail.members:
                     detail.members[name] = value
-            self.signed = self.signed or any(len(members.get(name, b"")) > len(b"null") for name in _PROOFS)
+            self.signed = self.signed or any(bytes(members.get(name, b"")) not in _NOTHING for name in _PROOFS)
 
     def whole(self) -> Raw:
         """All of them as one array."""
