@@ -253,6 +253,18 @@ def test_a_failed_byok_request_costs_no_fee() -> None:
     assert rig.books.lines[0].legs[0].fee == 0
 
 
+@pytest.mark.parametrize(
+    ("status", "words"), [(402, "pay"), (400, "Your credit balance is too low"), (403, "no credits")]
+)
+def test_an_empty_account_behind_an_own_key_is_told_to_its_owner_e3(status: int, words: str) -> None:
+    """It is not this server that owes."""
+    rig = byok_rig([error(status, words)], p1=SECRET)
+    got = rig.ask("chat", model="byok/p1/x")
+    assert (got.status, got.header["x-should-retry"]) == (502, "false")
+    wanted = "refused your own key" if status == 403 else "p1 wants to be paid for your own key"
+    assert wanted in got.json["error"]["message"]
+
+
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_refused_own_key_is_told_to_its_owner_e3(status: int) -> None:
     """And says nothing about the operator's key for the same provider."""

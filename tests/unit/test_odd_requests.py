@@ -167,7 +167,7 @@ def test_results_only_turns_stay_as_they_are() -> None:
 @pytest.mark.parametrize("dialect", ["chat", "responses"])
 def test_d12_a_block_of_an_unknown_kind_inside_a_result_crosses_to_nobody(dialect: str) -> None:
     """D9, D12: left out and named; the rest of the result goes on."""
-    content = [{"type": "search_result", "title": "UNSAYABLE"}, {"type": "text", "text": "RESULT"}]
+    content = [{"type": "hologram", "title": "UNSAYABLE"}, {"type": "text", "text": "RESULT"}]
     body: dict[str, Any] = {
         "model": "m",
         "messages": [
@@ -179,7 +179,7 @@ def test_d12_a_block_of_an_unknown_kind_inside_a_result_crosses_to_nobody(dialec
     to = target(dialect)
     made = fitted(DIALECTS["messages"].decode_request(json.dumps(body).encode()), to)
     out = DIALECTS[dialect].encode_request(made, to.profile)
-    assert [notice.name for notice in made.notices] == ["search_result"]
+    assert [notice.name for notice in made.notices] == ["hologram"]
     assert b"RESULT" in out
     assert b"UNSAYABLE" not in out
 

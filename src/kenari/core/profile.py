@@ -29,6 +29,9 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Chat: earlier reasoning is sent back on assistant messages."""
     reasoning_field: Literal["reasoning_content", "reasoning"] = "reasoning_content"
     """Chat: the name of that field."""
+    unsigned_calls: str = ""
+    """Chat: the signature to put beside earlier calls that this provider did not sign itself; Gemini refuses calls without
+    one."""
     think_tags: bool = False
     """The model writes its reasoning as a leading `<think>...</think>` in the text."""
     effort: Literal["reasoning_effort", "reasoning", "budget", "output_config", "none"] | None = None

@@ -67,7 +67,8 @@ class AudioPart(msgspec.Struct):
 class ReasoningPart(msgspec.Struct):
     """Earlier reasoning. `proof` is what the client gave back: a maker's raw proof or one of our envelopes (`kn1.`).
 
-    `kind` says how the client carried it. After `fit` the proof is one that the target's maker issued, or "".
+    `kind` says how the client carried it. After `fit` the proof is one that the target's maker issued, or "", and
+    `details` what a chat provider wants back in place of the text.
     """
 
     text: Escaped = b""
@@ -75,13 +76,15 @@ class ReasoningPart(msgspec.Struct):
     kind: ProofKind = "mark"
     item_id: str = ""
     raw: Raw | None = None
+    details: Raw | None = None
 
 
 class CallPart(msgspec.Struct):
     """A call that the model made earlier.
 
     `arguments` is escaped JSON text when `quoted` (chat and responses carry it in a string), else the JSON object
-    itself (messages). `custom` marks a freeform call whose one argument is plain text.
+    itself (messages). `custom` marks a freeform call whose one argument is plain text. `extra` is what a chat provider
+    wants back beside a call of its own.
     """
 
     call_id: str
@@ -92,6 +95,7 @@ class CallPart(msgspec.Struct):
     custom: bool = False
     cache: Raw | None = None
     raw: Raw | None = None
+    extra: Raw | None = None
 
 
 class ResultPart(msgspec.Struct):
@@ -257,3 +261,25 @@ def leading_system(turns: list[Turn]) -> int:
             break
         count += 1
     return count
+
+
+def forces_call(choice: ToolChoice | None) -> bool:
+    """Whether the model must call a tool, any or a named one."""
+    return choice is not None and choice.mode in ("required", "named")
+
+
+def lacks_thought(turns: list[Turn], same: bool) -> bool:
+    """Within a round of calls, and before an answer that has begun, a Messages vendor wants the thought that led there;
+    without it, it refuses to think on.
+
+    For a Messages client (`same`) only what `fit` took away counts: its own faults are its provider's to name.
+    """
+    for turn in reversed(turns):
+        if turn.role != "assistant":
+            continue
+        if turn is not turns[-1] and not any(isinstance(part, CallPart) for part in turn.parts):
+            return False
+        first = turn.parts[0]
+        missing = not (isinstance(first, ReasoningPart) and first.proof)
+        return missing and (not same or "reasoning" in turn.touched)
+    return False

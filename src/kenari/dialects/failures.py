@@ -24,6 +24,8 @@ _CONTEXT = re.compile(
 _REFUSED = re.compile(r"not supported|unsupported|does not support|doesn't support|not (a )?multimodal", re.I)
 _RATE = re.compile(r"rate.?limit|too many requests|quota", re.I)
 _OVERLOADED = re.compile(r"overloaded|unavailable|capacity", re.I)
+_OWED = re.compile(r"credit balance|insufficient.{0,8}(balance|credits?|funds)|arrearage|billing.hard.limit", re.I)
+"""The account that this server has with the provider is empty, under whatever status."""
 _SECRET = re.compile(
     r"\b(?:sk|pk|rk|key|gsk|xai|kn|AIza|Bearer)[-_ ][A-Za-z0-9_\-.]{6,}\S*|\b[A-Za-z0-9_\-]{32,}\b|https?://\S+|\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b",
 )
@@ -63,10 +65,10 @@ def failure_of_status(
     wait = retry_after(headers, now)
     if status == 429:
         return KenariError("upstream_rate_limited", _RATE_LIMITED, retry_after=wait or 1.0, elsewhere=True)
+    if status == 402 or (status in (400, 403) and _OWED.search(f"{problem.type} {problem.code} {problem.message}")):
+        return KenariError("upstream_error", UNPAID, should_retry=False, elsewhere=True)
     if status in (401, 403):
         return KenariError("upstream_error", _KEY_REFUSED, should_retry=False, elsewhere=True)
-    if status == 402:
-        return KenariError("upstream_error", _UNPAID, should_retry=False, elsewhere=True)
     if status in (503, 529):
         return KenariError("upstream_unavailable", _UNAVAILABLE, retry_after=wait or 2.0, elsewhere=True)
     if status in (408, 504):
@@ -206,7 +208,8 @@ def _from_object(error: dict[str, Any]) -> _Problem:
 
 _RATE_LIMITED = "the model's provider is rate limiting. wait and send the request again"
 _KEY_REFUSED = "the model's provider refused this server's key. tell the operator; sending again will not help"
-_UNPAID = "the model's provider wants to be paid by this server. tell the operator; sending again will not help"
+UNPAID = "the model's provider wants to be paid by this server. tell the operator; sending again will not help"
+"""Of an empty account with the provider, in these words and no others."""
 _UNAVAILABLE = "the model's provider is unavailable or overloaded. wait and send the request again"
 _TIMED_OUT = "the model's provider took too long to answer. send the request again"
 _REJECTED = "the model's provider rejected the request"

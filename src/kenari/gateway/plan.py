@@ -9,6 +9,7 @@ from kenari.core.errors import KenariError
 from kenari.core.ids import Envelopes, maker_of
 from kenari.core.profile import Profile
 from kenari.dialects.base import Dialect
+from kenari.dialects.failures import UNPAID
 from kenari.dialects.fit import Target
 from kenari.dialects.registry import DIALECTS
 from kenari.providers.base import Provider, endpoint, sign
@@ -115,9 +116,13 @@ def headers_for(candidate: Candidate, client_headers: Mapping[bytes, bytes], ori
 
 
 def own_refused(candidate: Candidate, status: int, error: KenariError | None) -> KenariError | None:
-    """An attempt's error; where the provider refused the caller's own key, the caller is told so (E3)."""
-    if not candidate.own or error is None or status not in (401, 403):
+    """An attempt's error; where the provider refused the caller's own key, or wants to be paid for it, the caller is told
+    so (E3)."""
+    if not candidate.own or error is None or not (status in (401, 403) or error.message == UNPAID):
         return error
     name = candidate.provider.name
+    if error.message == UNPAID:
+        words = f"{name} wants to be paid for your own key. top up your account there; sending again will not help"
+        return KenariError("upstream_error", words, should_retry=False)
     words = f"{name} refused your own key. store another one with PUT /v1/byok/{name}"
     return KenariError("upstream_error", words, should_retry=False)

@@ -158,11 +158,18 @@ ROWS: dict[str, Row] = {
         "chat", "https://api.x.ai/v1", Profile(efforts=_THREE, response_format="json_schema"), "XAI_API_KEY", "xai"
     ),
     # Gemini's OpenAI endpoint: unknown members are refused ("Unknown name"); `none` is refused by Gemini 3 and later,
-    # `minimal` by some of its models (OpenAI compatibility page and its forum).
+    # `minimal` by some of its models (OpenAI compatibility page and its forum). Gemini 3 refuses earlier calls without a
+    # signature; this word stands for one where another model made the call, or a client lost it (thought signatures page).
     "gemini": Row(
         "chat",
         "https://generativelanguage.googleapis.com/v1beta/openai",
-        Profile(efforts=_THREE, extra_fields=False, logprobs=False, response_format="json_schema"),
+        Profile(
+            efforts=_THREE,
+            extra_fields=False,
+            logprobs=False,
+            response_format="json_schema",
+            unsigned_calls="skip_thought_signature_validator",
+        ),
         "GEMINI_API_KEY",
         "google",
     ),

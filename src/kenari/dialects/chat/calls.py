@@ -54,6 +54,11 @@ class Calls:
         """One of them has a name."""
         return any(call.name for call in self._all)
 
+    @property
+    def last_id(self) -> str:
+        """The id of the call that the last delta belonged to."""
+        return self._last.id if self._last is not None else ""
+
     def add(self, delta: ToolDelta, next_block: int, split: bool) -> tuple[list[Event], int]:
         """The events of one delta. `split` says that texts may hold hidden surrogate halves."""
         function = delta.function

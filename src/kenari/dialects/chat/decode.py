@@ -4,11 +4,12 @@ from typing import Any, cast
 
 from msgspec import Raw
 
-from kenari.core.events import Close, Escaped, Event, Failure, Meter, Open, Reason, Start, Stop, StopReason, Text
+from kenari.core.events import Close, Escaped, Event, Failure, Meter, Open, Reason, Seal, Start, Stop, StopReason, Text
 from kenari.core.grammar import mend
 from kenari.core.profile import Profile
 from kenari.dialects.base import Steady
 from kenari.dialects.chat.calls import Calls
+from kenari.dialects.chat.details import Details
 from kenari.dialects.chat.opening import plain_chunk
 from kenari.dialects.chat.plain import plain_answer
 from kenari.dialects.chat.splice import Splice
@@ -16,6 +17,7 @@ from kenari.dialects.chat.think import ThinkTags
 from kenari.dialects.chat.wire import CHUNK, NULL, PART, Choice, Chunk, Delta, ToolDelta, UsageSeen
 from kenari.dialects.failures import failure_in_body, no_answer
 from kenari.dialects.frames import read_frame
+from kenari.dialects.signed import Signed, write
 from kenari.wire import jsonx
 from kenari.wire.sse import Frame
 from kenari.wire.surrogates import Halves, drop_hidden
@@ -32,6 +34,7 @@ FINISH: dict[str, StopReason] = {
 }
 """Providers' words for F1; others are a plain stop."""
 
+_NOTHING = Raw()
 _OPENING = frozenset((Start, Open, Close))
 """What a frame brings beside its piece when it is the first of a block; those that follow look the same."""
 
@@ -54,6 +57,7 @@ class ChatDecoder:
         self._reasoning = False  # it is reasoning
         self._detailed = True  # reasoning was told in details at most
         self._older = True  # calls were told in the older form at most
+        self._details: Details | None = None  # of which nothing was made yet
         self._splice = Splice()
         self._spliced = False  # what `_splice` knows is a delta of the open block
 
@@ -133,7 +137,7 @@ class ChatDecoder:
         """Remember the form of a frame that was nothing but one piece of the open block, be it the one that opened it. `event` is its last one."""
         if isinstance(event, Text) and event.logprobs:
             return
-        if self._halves is not None or (self._tags is not None and not self._tags.settled):
+        if self._halves is not None or self._details is not None or (self._tags is not None and not self._tags.settled):
             return
         if len(events) == 1 or _OPENING.issuperset(map(type, events[:-1])):
             self._splice.learn(data, event.delta)
@@ -195,23 +199,34 @@ class ChatDecoder:
             return
         if len(delta.reasoning_content) > 2 or len(delta.reasoning) > 2 or len(delta.reasoning_details) > 2:
             self._think(delta, events)
-        if len(delta.content) > 2 or len(delta.refusal) > 2:
-            content = _text(delta.content) or _text(delta.refusal)
-            if content and self._tags is None and len(choice.logprobs) <= NULL:
-                self._say(False, content, events)
-            elif content:
-                self._write(content, choice.logprobs, events)
-            elif jsonx.kind(delta.content) == "array":
-                for reasoning, piece in parts_of(delta.content):
-                    self._say(reasoning, piece, events)
+        content = _text(delta.content) if len(delta.content) > 2 else b""
+        refusal = _text(delta.refusal) if len(delta.refusal) > 2 else b""
+        if content and self._tags is None and len(choice.logprobs) <= NULL:
+            self._say(False, content, events)
+        elif content:
+            self._write(content, choice.logprobs, events)
+        elif jsonx.kind(delta.content) == "array":
+            for reasoning, piece in parts_of(delta.content):
+                self._say(reasoning, piece, events)
+        elif not refusal and len(choice.logprobs) > NULL and self._hears(delta):
+            self._write(b"", choice.logprobs, events)
+        if refusal:  # in place of words, or behind them
+            self._write(refusal, _NOTHING if content else choice.logprobs, events)
         if delta.tool_calls:
             self._older = False
             self._call(delta.tool_calls, events)
         elif delta.function_call is not None and self._older:
             self._call([ToolDelta(0, None, delta.function_call)], events)
 
+    def _hears(self, delta: Delta) -> bool:
+        """Whether a token that shows no text, and has a log probability, belongs to the answer's text."""
+        return not (self._reasoning or delta.tool_calls or self._calls or self._tags)
+
     def _think(self, delta: Delta, events: list[Event]) -> None:
         """Reasoning under any of its names; the same text under two counts once."""
+        if jsonx.kind(delta.reasoning_details) == "array":
+            self._details = self._details or Details()
+            self._details.add(delta.reasoning_details)
         thought = _text(delta.reasoning_content) or _text(delta.reasoning)
         if thought:
             self._detailed = False
@@ -223,10 +238,21 @@ class ChatDecoder:
     def _call(self, tools: list[ToolDelta], events: list[Event]) -> None:
         self._flush_tags(events)
         self._close_text(events)
+        self._vouch(events)
         calls = self._calls = self._calls or Calls(self._answer_id)
         for tool in tools:
+            if len(tool.extra_content) > NULL:
+                self._call_signed(tool, calls, events)
+                continue
             new, self._block = calls.add(tool, self._block, self._halves is not None)
             events += new
+
+    def _call_signed(self, tool: ToolDelta, calls: Calls, events: list[Event]) -> None:
+        """A call that its maker signed: a thought without words in front of it carries the proof (D5)."""
+        proof = self._block
+        new, self._block = calls.add(tool, proof + 1, self._halves is not None)
+        value = write(Signed(calls.last_id, Raw(jsonx.one_line(bytes(tool.extra_content)))))
+        events += (Open(proof, "reasoning"), Seal(proof, "encrypted", value), Close(proof), *new)
 
     def _write(self, content: Escaped, logprobs: Raw, events: list[Event]) -> None:
         """Text of the answer, which may hold a leading pair of think tags."""
@@ -252,6 +278,8 @@ class ChatDecoder:
                 self._close_text(events)
             if self._calls is not None:
                 self._calls.settle(events)
+            if not reasoning:
+                self._vouch(events)
             self._open, self._reasoning = self._block, reasoning
             self._block += 1
             events.append(Open(self._open, "reasoning" if reasoning else "text"))
@@ -263,11 +291,26 @@ class ChatDecoder:
         elif text or logprobs:
             events.append(Text(self._open, text, logprobs))
 
+    def _vouch(self, events: list[Event]) -> None:
+        """The proof of the details so far: on the open thought, else on one without words (D5)."""
+        details, self._details = self._details, None
+        if details is None or not details.signed or self._halves is not None:
+            return
+        value = write(Signed(details=details.whole()))
+        if self._open is not None:
+            events.append(Seal(self._open, "encrypted", value))
+            return
+        proof = self._block
+        self._block += 1
+        events += (Open(proof, "reasoning"), Seal(proof, "encrypted", value), Close(proof))
+
     def _close_text(self, events: list[Event]) -> None:
         if self._open is not None:
             rest = self._halves.flush() if self._halves is not None else b""
             if rest:
                 events.append(Reason(self._open, rest) if self._reasoning else Text(self._open, rest))
+            if self._reasoning:
+                self._vouch(events)
             events.append(Close(self._open))
             self._open = None
 
@@ -276,6 +319,7 @@ class ChatDecoder:
         if self._tags is not None:
             self._flush_tags(events)
         self._close_text(events)
+        self._vouch(events)
         if self._calls is not None:
             closing, self._block = self._calls.close(self._block)
             events += closing

@@ -18,6 +18,7 @@ from kenari.core.events import (
     Sources,
     Start,
     Stop,
+    StopReason,
     Text,
 )
 from kenari.core.fold import Block, Reply
@@ -47,6 +48,7 @@ class ChatEncoder:
         self._text = self._prefix + b'{"content":"'
         self._text_end = b'"}' + self._suffix
         self._tools: dict[int, bytes] = {}  # block index -> tool index
+        self._older = _is_older(answer)
         self._usage = Usage()
         self._stop: Stop | None = None
         self._sources: Sources | None = None
@@ -101,7 +103,7 @@ class ChatEncoder:
     def finish(self) -> bytes:
         """The finish chunk with usage, then `[DONE]`."""
         opening = self._opening()
-        reason = FINISH[self._stop.reason] if self._stop else b"stop"
+        reason = _finish(self._stop.reason, self._older) if self._stop else b"stop"
         end = b',"finish_reason":"' + reason + b'"}]'
         found = b""
         if self._sources is not None:  # S52: one more chunk, without usage (D3)
@@ -133,6 +135,8 @@ class ChatEncoder:
                 return self._chunk(delta) if event.delta else b""
             case Reason():
                 return self._reason(event)
+            case Args() if self._older:
+                return self._older_arguments(event)
             case Args():
                 head = b'{"tool_calls":[{"index":' + self._tools[event.index] + b',"function":{"arguments":"'
                 return self._chunk(head + event.delta + b'"}}]}') if event.delta else b""
@@ -171,9 +175,18 @@ class ChatEncoder:
         if event.kind != "call":
             return b""
         index = self._tools[event.index] = b"%d" % len(self._tools)
+        if self._older:
+            call = {"name": event.name, "arguments": ""}
+            return self._chunk(jsonx.encode({"function_call": call})) if index == b"0" else b""
         function = {"name": event.name, "arguments": ""}
         call = {"index": Raw(index), "id": event.call_id, "type": "function", "function": function}
         return self._chunk(b'{"tool_calls":[' + jsonx.encode(call) + b"]}")
+
+    def _older_arguments(self, event: Args) -> bytes:
+        """A piece of the only call that the older format has a place for."""
+        if not event.delta or self._tools[event.index] != b"0":
+            return b""
+        return self._chunk(b'{"function_call":{"arguments":"' + event.delta + b'"}}')
 
     def _prove(self) -> bytes:
         """When a reasoning block ends its proof goes out: in one envelope with those of the blocks before it, so that
@@ -241,7 +254,18 @@ def encode_reply(reply: Reply, answer: Answer) -> bytes:
         message += _more(reply, answer, thought, calls)
     probs = b',"logprobs":' + _merged(logprobs) if logprobs else b""
     named = Named(answer.id, answer.created, jsonx.encode(answer.model))
-    return whole(named, message, probs + b',"finish_reason":"' + FINISH[reply.stop.reason] + b'"', reply.usage)
+    finish = _finish(reply.stop.reason, _is_older(answer))
+    return whole(named, message, probs + b',"finish_reason":"' + finish + b'"', reply.usage)
+
+
+def _is_older(answer: Answer) -> bool:
+    """Whether the client speaks the older function format: it has one call at most, and never looks at `tool_calls`."""
+    fields = answer.request.fields
+    return "functions" in fields and jsonx.is_null(fields.get("tools")) and not jsonx.is_null(fields["functions"])
+
+
+def _finish(reason: StopReason, older: bool) -> bytes:
+    return b"function_call" if older and reason == "call" else FINISH[reason]
 
 
 def whole(named: Named, message: bytes, end: bytes, usage: Usage) -> bytes:
@@ -258,7 +282,9 @@ def _more(reply: Reply, answer: Answer, thought: bytes, calls: list[dict[str, An
         proofs = _proofs(reply)
         if proofs:
             out += b',"reasoning_details":' + jsonx.encode(reasoning_details(answer.seal(proofs)))
-    if calls:
+    if calls and _is_older(answer):
+        out += b',"function_call":' + jsonx.encode(calls[0]["function"])
+    elif calls:
         out += b',"tool_calls":' + jsonx.encode(calls)
     if reply.searches:
         out += b',"sources":' + jsonx.encode(source_list(reply.sources))

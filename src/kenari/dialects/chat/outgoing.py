@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 from msgspec import Raw
 
 from kenari.core.profile import Profile
@@ -168,7 +169,7 @@ def _messages(request: Request, same: bool, profile: Profile) -> list[Any]:
         out: list[Any] = []
         for turn in request.turns:
             if turn.raw is not None:
-                touched = turn.touched | _misnamed(turn, turn.raw, profile)
+                touched = turn.touched | _misnamed(turn, turn.raw, profile) | _sourced(turn, turn.raw)
                 out.append(_patched(turn, turn.raw, touched, profile) if touched else turn.raw)
             else:
                 out += _turn(turn, profile, True)
@@ -193,20 +194,28 @@ def _system(turns: list[Turn], texts: list[bytes], profile: Profile) -> Any:
 
 def _misnamed(turn: Turn, raw: Raw, profile: Profile) -> set[str]:
     """`reasoning` when a message carries its reasoning under another name than this provider reads."""
-    if not any(isinstance(part, ReasoningPart) and part.text for part in turn.parts):
+    if not any(isinstance(part, ReasoningPart) and part.text and part.details is None for part in turn.parts):
         return set()
     return {"reasoning"} if jsonx.is_null(jsonx.members(raw).get(profile.reasoning_field)) else set()
+
+
+def _sourced(turn: Turn, raw: Raw) -> set[str]:
+    """`sources` when a message carries what our own search had found (S52): strict servers refuse what they do not know."""
+    named = turn.role == "assistant" and b'"sources"' in bytes(raw)
+    return {"sources"} if named and "sources" in jsonx.members(raw) else set()
 
 
 def _patched(turn: Turn, raw: Raw, touched: frozenset[str], profile: Profile) -> dict[str, Any]:
     """The client's own message with the members changed that `fit` touched."""
     message: dict[str, Any] = dict(jsonx.members(raw))
+    if "sources" in touched:
+        del message["sources"]
     if "role" in touched:
         message["role"] = "system" if turn.role == "system" else "user"
     if "content" in touched:
         inner: list[Part] = [part for part in turn.parts if not isinstance(part, (CallPart, ReasoningPart))]
         if inner and isinstance(inner[0], ResultPart):
-            inner = inner[0].parts
+            inner = _marked(inner[0].parts, inner[0].cache, profile)
         message["content"] = _content(inner, profile, turn.role, True)
     if "reasoning" in touched:
         for name in ("reasoning", "reasoning_content", "reasoning_details"):
@@ -255,7 +264,11 @@ def _assistant(turn: Turn, parts: list[Part], profile: Profile, same: bool) -> d
 
 
 def _thoughts(turn: Turn, profile: Profile) -> dict[str, Any]:
-    text = b"".join(part.text for part in turn.parts if isinstance(part, ReasoningPart))
+    thoughts = [part for part in turn.parts if isinstance(part, ReasoningPart)]
+    details = [one for part in thoughts if part.details is not None for one in jsonx.elements(part.details)]
+    if details:
+        return {"reasoning_details": details}
+    text = b"".join(part.text for part in thoughts)
     return {profile.reasoning_field: jsonx.quoted_raw(text)} if text else {}
 
 
@@ -305,7 +318,8 @@ def _part(part: Part, profile: Profile, same: bool) -> Any:
 def _call(part: CallPart) -> dict[str, Any]:
     arguments = part.arguments if part.quoted else jsonx.embed(part.arguments)
     function = {"name": part.name, "arguments": jsonx.quoted_raw(arguments or b"{}")}
-    return {"id": part.call_id, "type": "function", "function": function}
+    call = {"id": part.call_id, "type": "function", "function": function}
+    return call if part.extra is None else call | {"extra_content": part.extra}
 
 
 def _result(part: ResultPart, profile: Profile, same: bool) -> dict[str, Any]:
@@ -315,4 +329,16 @@ def _result(part: ResultPart, profile: Profile, same: bool) -> dict[str, Any]:
         first = parts[0].text if parts and isinstance(parts[0], TextPart) else b""
         rest = parts[1:] if first else parts
         parts = [TextPart(b"Error: " + first), *rest]
+    parts = _marked(parts, part.cache, profile)
     return {"role": "tool", "tool_call_id": part.call_id, "content": _content(parts, profile, "user", same)}
+
+
+def _marked(parts: list[Part], cache: Raw | None, profile: Profile) -> list[Part]:
+    """A result's parts with its cache mark on the last text: this format has no other place for it."""
+    if cache is None or not profile.cache_control:
+        return parts
+    for index in range(len(parts) - 1, -1, -1):
+        part = parts[index]
+        if isinstance(part, TextPart):
+            return [*parts[:index], msgspec.structs.replace(part, cache=cache, raw=None), *parts[index + 1 :]]
+    return parts

@@ -116,7 +116,7 @@ def _decode(fields: Fields) -> Request:
         tools=tools,
         served=served,
         tool_choice=_tool_choice(fields),
-        parallel=fields.boolean("parallel_tool_calls"),
+        parallel=_parallel(fields),
         max_output=cap if cap is not None else older,
         stop=read_stop(fields, "stop"),
         sampling=read_sampling(fields, SAMPLING),
@@ -128,6 +128,13 @@ def _decode(fields: Fields) -> Request:
         notices=notices,
         plain=not special and holds_texts(fields.members["messages"]),
     )
+
+
+def _parallel(fields: Fields) -> bool | None:
+    """Whether calls may be parallel; the older function format has one at most."""
+    if fields.get("functions") is not None and fields.get("tools") is None:
+        return False
+    return fields.boolean("parallel_tool_calls")
 
 
 def _messages(fields: Fields) -> list[Raw]:
@@ -169,6 +176,8 @@ def _turns(messages: list[Raw]) -> list[Turn]:
                     called[name] = f"call_{at}"
                     parts.append(CallPart(called[name], name, legacy.escaped("arguments") or b"{}"))
                 turn = Turn("assistant", parts, raw=raw if legacy is None else None)
+                if any(isinstance(part, CallPart) and not part.quoted for part in parts):
+                    turn.touched = frozenset({"calls"})  # arguments that are no string reach no provider as they are
             case "tool":
                 call_id = message.require_string("tool_call_id", "the id of the call that this answers")
                 turn = Turn("user", [ResultPart(call_id, _content(message, "tool"))], raw=raw)
@@ -316,7 +325,8 @@ def _call(call: Fields) -> CallPart:
     if not quoted and jsonx.kind(arguments or b"") != "object":
         raise function.fault("arguments", "must be a string that holds a JSON object")
     text = b"{}" if arguments is None else jsonx.unquoted(arguments) if quoted else bytes(arguments)
-    return CallPart(call_id, function.require_string("name", "the function's name"), text, quoted)
+    name = function.require_string("name", "the function's name")
+    return CallPart(call_id, name, text, quoted, extra=call.get("extra_content"))
 
 
 def _tools(fields: Fields, notices: list[Notice], served: list[Served]) -> list[Tool]:

@@ -20,6 +20,7 @@ class ToolDelta(msgspec.Struct, gc=False):
     index: int | None = None
     id: str | int | None = None
     function: FunctionDelta | None = None
+    extra_content: Raw = Raw()
 
 
 class Delta(msgspec.Struct, gc=False):

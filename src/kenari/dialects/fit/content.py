@@ -22,6 +22,8 @@ from kenari.dialects.fit.target import Target
 
 _BILLING = b"x-anthropic-billing-header"
 _UNSEEN = TextPart(b"[an image was here; this model does not see images]")
+_MEDIA = ("image", "document")
+"""Kinds that are known, here with a source that is not: a file kept elsewhere."""
 _MOVED = TextPart(b"[the image is in the next user message]")
 
 
@@ -70,6 +72,11 @@ def _fit_parts(turn: Turn, origin: str, target: Target, moved: list[Part], notic
             case OpaquePart():
                 if part.dialect == target.dialect:
                     parts.append(part)
+                elif turn.role != "assistant" and (origin == "chat" or part.kind in _MEDIA):
+                    path = part_path(turn, index, origin)
+                    raise _cannot(
+                        f"{path}: this model takes no such {part.kind[:64]} part. send it in another form", path
+                    )
                 else:
                     notices.append(_unsayable(part))
             case _:

@@ -1,5 +1,6 @@
 """What of a request its target has no words for: it is left out, and told by name (D9)."""
 
+from kenari.core.events import Escaped
 from kenari.core.request import Notice, Request
 from kenari.dialects.fields import BETAS
 from kenari.dialects.fit.target import Target
@@ -25,6 +26,8 @@ def note_losses(request: Request, fitted: Request, target: Target, notices: list
     lost = [name for name in request.sampling if known is not None and name not in known]
     if target.dialect == "responses" and request.stop:
         lost.append(_STOPS[request.origin])
+    if target.dialect == "messages" and request.origin == "chat" and any(map(is_blank, request.stop)):
+        lost.append(_STOPS["chat"])
     if request.origin != target.dialect:
         lost += _OWN.get(request.origin, ())
     elif request.origin == "chat" and not target.profile.logprobs:
@@ -35,6 +38,12 @@ def note_losses(request: Request, fitted: Request, target: Target, notices: list
         lost += [name for name in _THINKING if name != "output_config" or request.format is None]
     fields = request.fields
     notices += [Notice(name, _WHY) for name in lost if not jsonx.is_null(fields.get(name))]
+
+
+def is_blank(text: Escaped) -> bool:
+    """No visible character: Messages vendors refuse such texts and stop sequences."""
+    start = text.strip()[:1]
+    return not start or (start == b"\\" and not jsonx.unescape(text).strip())
 
 
 def _passes(name: str, request: Request, target: Target) -> bool:

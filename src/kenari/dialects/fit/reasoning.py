@@ -1,10 +1,12 @@
 """Earlier reasoning for a target: what it may see, and proofs only for their maker (D5, D20, R3)."""
 
 import msgspec
+from msgspec import Raw
 
 from kenari.core.ids import ENVELOPE_PREFIX, SealedPiece
-from kenari.core.request import Part, ReasoningPart, Turn
+from kenari.core.request import CallPart, Part, ReasoningPart, Turn
 from kenari.dialects.fit.target import Target
+from kenari.dialects.signed import read
 from kenari.wire import jsonx
 
 
@@ -18,16 +20,65 @@ def fit_reasoning(turns: list[Turn], target: Target) -> list[Turn]:
         parts: list[Part] = []
         for part in turn.parts:
             parts.extend(_fit_part(part, target) if isinstance(part, ReasoningPart) else [part])
-        if parts == turn.parts:
+        signed = _signed(turn, target)
+        if parts == turn.parts and not signed:
             out.append(turn)
         elif parts:
-            out.append(msgspec.structs.replace(turn, parts=parts, touched=turn.touched | {"reasoning"}))
+            touched = turn.touched | ({"reasoning", "calls"} if signed else {"reasoning"})
+            parts = [_with_extra(part, signed) for part in parts] if signed else parts
+            out.append(msgspec.structs.replace(turn, parts=parts, touched=touched))
     return out
+
+
+def _signed(turn: Turn, target: Target) -> dict[str, Raw]:
+    """What a chat provider wants back beside its own calls, by the id of the call."""
+    found: dict[str, Raw] = {}
+    if target.dialect == "chat":
+        for part in turn.parts:
+            if isinstance(part, ReasoningPart) and part.proof:
+                signed = [read(piece.value) for piece in _opened(part.proof, target) if piece.kind == "encrypted"]
+                found |= {one.call_id: one.extra_content for one in signed if one is not None and one.call_id}
+    return found
+
+
+def _details(part: ReasoningPart, target: Target) -> Raw | None:
+    """The `reasoning_details` that this maker told with an answer, None when it did not."""
+    signed = [read(piece.value) for piece in _opened(part.proof, target) if piece.kind == "encrypted"]
+    found = [
+        one
+        for told in signed
+        if told is not None and not jsonx.is_null(told.details)
+        for one in jsonx.elements(told.details)
+    ]
+    return Raw(jsonx.encode(found)) if found else None
+
+
+def sign_calls(turns: list[Turn], word: str) -> list[Turn]:
+    """The turns with this word for a signature beside the first call of each in which none is signed: one a turn is wanted."""
+    extra = Raw(jsonx.encode({"google": {"thought_signature": word}}))
+    out: list[Turn] = []
+    for turn in turns:
+        calls = [part for part in turn.parts if isinstance(part, CallPart)]
+        if not calls or any(call.extra is not None for call in calls):
+            out.append(turn)
+            continue
+        parts = [msgspec.structs.replace(part, extra=extra) if part is calls[0] else part for part in turn.parts]
+        out.append(msgspec.structs.replace(turn, parts=parts, touched=turn.touched | {"calls"}))
+    return out
+
+
+def _with_extra(part: Part, signed: dict[str, Raw]) -> Part:
+    if isinstance(part, CallPart) and part.call_id in signed:
+        return msgspec.structs.replace(part, extra=signed[part.call_id], raw=None)
+    return part
 
 
 def _fit_part(part: ReasoningPart, target: Target) -> list[ReasoningPart]:
     match target.dialect:
         case "chat":
+            details = _details(part, target) if part.proof else None
+            if details is not None:
+                return [ReasoningPart(part.text, details=details)]
             if not target.profile.reasoning_content_roundtrip or not part.text:
                 return []
             return [part if not part.proof else ReasoningPart(part.text)]

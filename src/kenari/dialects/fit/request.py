@@ -10,11 +10,11 @@ from kenari.core.request import Notice, Request, TextPart, Turn
 from kenari.dialects.fit.caching import add_breakpoints
 from kenari.dialects.fit.content import fit_content
 from kenari.dialects.fit.format import fit_format
-from kenari.dialects.fit.losses import note_losses
+from kenari.dialects.fit.losses import is_blank, note_losses
 from kenari.dialects.fit.pairs import pair_results
-from kenari.dialects.fit.reasoning import fit_reasoning
+from kenari.dialects.fit.reasoning import fit_reasoning, sign_calls
 from kenari.dialects.fit.target import Target
-from kenari.dialects.fit.thinking import fit_thinking
+from kenari.dialects.fit.thinking import beside, fit_thinking, is_on
 from kenari.dialects.fit.tools import fit_tools, rename_calls
 from kenari.wire import jsonx
 
@@ -48,12 +48,15 @@ def fit(request: Request, target: Target, seal_key: Callable[[str], str] | None 
     turns = fit_content(turns, request.origin, target, notices)
     if not texts:
         turns = rename_calls(turns, request, names)
+        if target.profile.unsigned_calls:
+            turns = sign_calls(turns, target.profile.unsigned_calls)
     if request.origin != "messages" and target.takes_breakpoints():
         turns = list(turns)
         add_breakpoints(tools, turns, request, target)
-    if not turns or (target.dialect == "messages" and all(turn.role == "system" for turn in turns)):
+    if not turns or (target.dialect == "messages" and not any(map(_speaks, turns))):
         where = "input" if request.origin == "responses" else "messages"
         raise bad_request("the conversation holds no message of a user or an assistant. add one", where)
+    thinking = fit_thinking(request, target, max_output or target.max_output)
     fitted = msgspec.structs.replace(
         request,
         model=target.model,
@@ -62,15 +65,24 @@ def fit(request: Request, target: Target, seal_key: Callable[[str], str] | None 
         tool_choice=choice,
         parallel=request.parallel if tools and target.profile.parallel_tool_calls else None,
         max_output=max_output,
-        thinking=fit_thinking(request, target, max_output or target.max_output),
+        thinking=beside(thinking, request, target, turns, choice),
         cache_key=_cache_key(request, target, seal_key),
         names=names,
         notices=request.notices + notices,
         plain=False,
     )
     note_losses(request, fitted, target, fitted.notices)
+    if target.dialect == "messages" and (request.origin != "messages" or fitted.thinking != request.thinking):
+        _leave_sampling(fitted)
     _fit_sampling(fitted, target)
     return fitted
+
+
+def _speaks(turn: Turn) -> bool:
+    """Whether a turn is a message for a Messages provider: the system prompt and blank texts are none."""
+    return turn.role != "system" and any(
+        not isinstance(part, TextPart) or not is_blank(part.text) for part in turn.parts
+    )
 
 
 def _are_texts(turns: list[Turn]) -> bool:
@@ -109,6 +121,19 @@ def _fit_sampling(request: Request, target: Target) -> None:
     if float(jsonx.value(raw)) > ceiling:
         request.sampling = request.sampling | {"temperature": Raw(jsonx.encode(ceiling))}
         request.notices = [*request.notices, Notice("temperature", f"lowered to {ceiling}")]
+
+
+def _leave_sampling(request: Request) -> None:
+    """Beside thinking that was switched on here a Messages provider takes no sampling numbers, else only one of temperature
+    and top_p, which clients of other formats send together."""
+    sampling, lost = request.sampling, list[str]()
+    if is_on(request.thinking, request.tool_choice):
+        lost = [name for name in ("temperature", "top_p", "top_k") if name in sampling]
+    elif request.origin != "messages" and "temperature" in sampling and "top_p" in sampling:
+        lost = ["top_p"]
+    if lost:
+        request.sampling = {name: raw for name, raw in sampling.items() if name not in lost}
+        request.notices = [*request.notices, *(Notice(name, "not beside the others") for name in lost)]
 
 
 def _passes(request: Request, target: Target) -> bool:

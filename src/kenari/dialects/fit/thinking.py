@@ -2,7 +2,7 @@
 
 import msgspec
 
-from kenari.core.request import EFFORTS, Effort, Request, Thinking
+from kenari.core.request import EFFORTS, Effort, Request, Thinking, ToolChoice, Turn, forces_call, lacks_thought
 from kenari.dialects.fit.target import Target
 
 SHARES: dict[Effort, float] = {"max": 0.95, "xhigh": 0.95, "high": 0.8, "medium": 0.5, "low": 0.2, "minimal": 0.1}
@@ -28,6 +28,26 @@ def fit_thinking(request: Request, target: Target, cap: int) -> Thinking | None:
     if effort is None:
         return silent
     return Thinking(effort=nearest_lower(effort, target.profile.efforts), exclude=wish.exclude)
+
+
+def beside(
+    thinking: Thinking | None, request: Request, target: Target, turns: list[Turn], choice: ToolChoice | None
+) -> Thinking | None:
+    """The wish beside the rest of the fitted request: Messages vendors refuse a budget where a call is forced, and within
+    a round of calls whose thought is not there."""
+    if target.dialect != "messages" or thinking is None or thinking.budget is None:
+        return thinking
+    same = request.origin == "messages"
+    if (forces_call(choice) and not same) or lacks_thought(turns, same):
+        return Thinking(exclude=thinking.exclude) if thinking.exclude else None
+    return thinking
+
+
+def is_on(thinking: Thinking | None, choice: ToolChoice | None) -> bool:
+    """Whether a Messages provider is asked to think; beside a forced call there is a level at most."""
+    if thinking is None:
+        return False
+    return thinking.budget is not None or (thinking.effort not in (None, "none") and not forces_call(choice))
 
 
 def _with_budget(wish: Thinking, target: Target, cap: int) -> Thinking | None:

@@ -90,7 +90,7 @@ def _rename_turn(turn: Turn, seen_of: dict[tuple[str | None, str], str]) -> Turn
             continue
         if parts is None:
             parts = list(turn.parts)
-        parts[position] = CallPart(part.call_id, seen, *_function_arguments(part), cache=part.cache)
+        parts[position] = CallPart(part.call_id, seen, *_function_arguments(part), cache=part.cache, extra=part.extra)
     if parts is None:
         return turn
     return msgspec.structs.replace(turn, parts=parts, touched=turn.touched | {"calls"})

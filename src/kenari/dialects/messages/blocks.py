@@ -2,7 +2,7 @@
 
 from msgspec import Raw
 
-from kenari.core.errors import bad_request
+from kenari.core.errors import KenariError, bad_request
 from kenari.core.events import Escaped
 from kenari.core.request import (
     CallPart,
@@ -43,10 +43,12 @@ class Content:
         match kind:
             case "text":
                 return _text(raw, block)
-            case "image":
-                return _image(raw, block)
-            case "document":
-                return _document(raw, block)
+            case "image" | "document":
+                if role == "system":
+                    raise _misplaced(block, kind, "user")
+                return _image(raw, block) if kind == "image" else _document(raw, block)
+            case "search_result":
+                return _search_result(raw, block)
             case "tool_use":
                 _require_role(block, kind, role, "assistant")
                 return _call(raw, block)
@@ -82,7 +84,7 @@ class Content:
             if kind == "tool_reference":
                 parts.append(self._reference(inner))
                 told = True
-            elif kind in ("text", "image", "document"):
+            elif kind in ("text", "image", "document", "search_result"):
                 parts.append(self._block(inner_raw, inner, "user"))
             else:
                 parts.append(OpaquePart(NAME, kind, inner_raw))
@@ -96,8 +98,13 @@ class Content:
 
 def _require_role(block: Fields, kind: str, role: Role, wanted: Role) -> None:
     if role != wanted:
-        message = f"{block.path}: a {kind} block can only stand in a message of the {wanted}"
-        raise bad_request(message, block.at("type"))
+        raise _misplaced(block, kind, wanted)
+
+
+def _misplaced(block: Fields, kind: str, wanted: Role) -> KenariError:
+    article = "an" if kind == "image" else "a"
+    message = f"{block.path}: {article} {kind} block can only stand in a message of the {wanted}"
+    return bad_request(message, block.at("type"))
 
 
 def _text(raw: Raw, block: Fields) -> TextPart:
@@ -158,6 +165,17 @@ def _document(raw: Raw, block: Fields) -> Part:
             return OpaquePart(NAME, "document", raw)
         case _:
             return OpaquePart(NAME, "document", raw)
+
+
+def _search_result(raw: Raw, block: Fields) -> Part:
+    """What a search found, with its words as they stand for models that do not know such blocks."""
+    content = block.get("content")
+    found = content is not None and jsonx.kind(content) == "array"
+    words = [inner.escaped("text") for _, inner in block.children("content")] if found else []
+    if not any(words):
+        return OpaquePart(NAME, "search_result", raw)
+    lines = [block.escaped("title"), block.escaped("source"), *words]
+    return TextPart(b"\\n".join(line for line in lines if line), cache=block.get("cache_control"), raw=raw)
 
 
 def _call(raw: Raw, block: Fields) -> CallPart:

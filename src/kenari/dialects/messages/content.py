@@ -20,6 +20,7 @@ from kenari.wire import jsonx
 _SAFE_ID = re.compile(r"[A-Za-z0-9_-]+\Z")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 _SPACE = re.compile(rb"(?:[ ]|\\[nrtf]|\\u00(?:20|0[9aAcCdD]|[aA]0))*\Z")
+_BEGUN = re.compile(rb"(?:[ ]|\\[nrt])*\{")
 _MARK = b'"cache_control"'
 PDF = "application/pdf"
 
@@ -229,9 +230,14 @@ def input_of(part: CallPart) -> Raw:
     return as_object(part.arguments)
 
 
+def begins_object(arguments: Escaped) -> bool:
+    """Whether escaped JSON text begins as an object."""
+    return arguments[:1] == b"{" or _BEGUN.match(arguments) is not None
+
+
 def as_object(arguments: Escaped) -> Raw:
-    """Escaped JSON text as an object: `{}` when empty, and what is no object as `{"arguments": "<the text>"}`."""
-    if is_blank(arguments):
+    """Escaped JSON text as an object: `{}` when empty or null, and what is no object as `{"arguments": "<the text>"}`."""
+    if is_blank(arguments) or arguments == b"null":
         return Raw(b"{}")
     text = jsonx.unescape(arguments).encode("utf-8", "replace").strip()
     if text.startswith(b"{"):

@@ -28,7 +28,7 @@ from kenari.core.grammar import Serial
 from kenari.core.usage import Usage
 from kenari.dialects.base import Answer, Proof, RelayRule, Speaker, literal
 from kenari.dialects.messages.blocks import NAME
-from kenari.dialects.messages.content import as_object
+from kenari.dialects.messages.content import as_object, begins_object, is_blank
 from kenari.wire import jsonx
 from kenari.wire.sse import KEEPALIVE, event_frame
 
@@ -83,6 +83,8 @@ class MessagesEncoder:
         self._index = 0  # of the block that is open, or that opens next
         self._block: Open | None = None
         self._prefix = b""  # of the open block's deltas, "" until it has been written
+        self._held: list[bytes] | None = None  # arguments of the open call, unless they have begun as an object
+        self._odd = False  # they have begun as something else
         self._seals: list[Seal] = []
         self._thought: list[bytes] = []
         self._opening = self._message_start(_NOTHING)  # what a stream begins with whose provider says no usage yet
@@ -92,7 +94,9 @@ class MessagesEncoder:
         out: list[bytes] = []
         for event in self._serial.order(events):
             if isinstance(event, Text | Args):
-                if event.delta:
+                if event.delta and self._held is not None:
+                    self._hold(event.delta, self._held, out)
+                elif event.delta:
                     out.append((self._prefix or self._begin(out)) + event.delta + _DELTA_END)
             elif isinstance(event, Reason):
                 if event.delta:
@@ -201,8 +205,18 @@ class MessagesEncoder:
             call: dict[str, Any] = {"type": "tool_use", "id": event.call_id, "name": event.name, "input": {}}
             out.append(self._block_start(jsonx.encode(call)))
             self._prefix = _DELTA % self._index + _ARGS_DELTA
+            self._held, self._odd = [], False
         else:
             self._open_foreign(event.raw, out)
+
+    def _hold(self, delta: bytes, held: list[bytes], out: list[bytes]) -> None:
+        """`input` is an object (S71): arguments that begin as something else wait for their end."""
+        held.append(delta)
+        if not self._odd and begins_object(delta):
+            out.append(self._prefix + b"".join(held) + _DELTA_END)
+            self._held = None
+        elif not is_blank(delta):
+            self._odd = True
 
     def _open_foreign(self, raw: bytes, out: list[bytes]) -> None:
         """A vendor's own block. Its input comes in a delta, as the vendor sends it."""
@@ -225,7 +239,9 @@ class MessagesEncoder:
     def _close(self, out: list[bytes]) -> None:
         if self._block is not None and self._block.kind == "reasoning":
             self._close_thought(out)
-        self._block = None
+        elif self._held:
+            out.append(self._prefix + jsonx.embed(as_object(b"".join(self._held))) + _DELTA_END)
+        self._block = self._held = None
         if not self._prefix:  # it said nothing: no empty block (S33)
             return
         out.append(event_frame(b"content_block_stop", b'{"type":"content_block_stop","index":%d}' % self._index))

@@ -106,6 +106,7 @@ def _conversation(request: Request, writer: Writer, same: bool) -> dict[str, Any
     turns = request.turns
     if not same:
         turns = [Turn(turn.role, without_sources(turn.parts)) for turn in turns]
+        _trim_begun(turns)
     lead = leading_system(turns)
     out: dict[str, Any] = {}
     system = _system(turns[:lead], writer, same)
@@ -113,6 +114,15 @@ def _conversation(request: Request, writer: Writer, same: bool) -> dict[str, Any
         out["system"] = system
     out["messages"] = _messages(turns[lead:], writer, same)
     return out
+
+
+def _trim_begun(turns: list[Turn]) -> None:
+    """An answer that the client has begun may not end with white space here."""
+    last = turns[-1].parts[-1] if turns and turns[-1].role == "assistant" and turns[-1].parts else None
+    if isinstance(last, TextPart):
+        text = jsonx.unescape(last.text)
+        if text != text.rstrip():
+            turns[-1].parts[-1] = TextPart(jsonx.escape(text.rstrip()), cache=last.cache)
 
 
 def _system(turns: list[Turn], writer: Writer, same: bool) -> Any:

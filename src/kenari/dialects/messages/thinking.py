@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from kenari.core.profile import Profile
-from kenari.core.request import CallPart, Effort, ReasoningPart, Request, Turn
+from kenari.core.request import Effort, Request, forces_call, lacks_thought
 from kenari.dialects.fields import Fields
 from kenari.dialects.messages.blocks import NAME
 from kenari.dialects.messages.options import read_thinking
@@ -37,7 +37,7 @@ def ask_thinking(request: Request, profile: Profile, fields: Fields, limit: int)
         raw = fields.get("thinking")
         if wish is None or wish.budget is None or raw is None:
             return Thoughts(raw, untouched=True)
-        if wish.budget < limit and not _breaks_thought(request.turns, same):
+        if wish.budget < limit and not lacks_thought(request.turns, same):
             return Thoughts(raw, untouched=True)
     if wish is None:
         return Thoughts()
@@ -47,7 +47,7 @@ def ask_thinking(request: Request, profile: Profile, fields: Fields, limit: int)
         return _ask_budget(request, profile, wish.budget, limit)
     if wish.effort is not None and profile.effort in ("output_config", None):
         effort = EFFORTS.get(wish.effort, wish.effort)
-        if _is_forced(request):
+        if forces_call(request.tool_choice):
             return Thoughts(effort=effort)
         return Thoughts(_adaptive(fields), effort, rules_sampling=True)
     return Thoughts()
@@ -78,27 +78,6 @@ def write_output_config(request: Request, thoughts: Thoughts, fields: Fields) ->
 def _ask_budget(request: Request, profile: Profile, budget: int, limit: int) -> Thoughts:
     budget = min(budget, limit - 1)
     same = request.origin == NAME
-    if budget < profile.min_budget or _breaks_thought(request.turns, same) or _is_forced(request):
+    if budget < profile.min_budget or lacks_thought(request.turns, same) or forces_call(request.tool_choice):
         return Thoughts()
     return Thoughts({"type": "enabled", "budget_tokens": budget}, rules_sampling=True)
-
-
-def _is_forced(request: Request) -> bool:
-    """A forced call and thinking exclude each other."""
-    return request.tool_choice is not None and request.tool_choice.mode in ("required", "named")
-
-
-def _breaks_thought(turns: list[Turn], same: bool) -> bool:
-    """Within a round of calls a vendor wants the thought that led to them; without it, it refuses to think on.
-
-    For a Messages client only what `fit` took away counts: its own faults are its provider's to name.
-    """
-    for turn in reversed(turns):
-        if turn.role != "assistant":
-            continue
-        if not any(isinstance(part, CallPart) for part in turn.parts):
-            return False
-        first = turn.parts[0]
-        missing = not (isinstance(first, ReasoningPart) and first.proof)
-        return missing and (not same or "reasoning" in turn.touched)
-    return False

@@ -36,7 +36,7 @@ def encode_request(request: Request, profile: Profile) -> bytes:
             out["instructions"] = _joined(words) if words.touched else request.fields["instructions"]
             turns = turns[1:]
     else:
-        lead = leading_system(turns)
+        lead = min(leading_system(turns), len(turns) - 1)  # an empty input is refused
         texts = [part.text for turn in turns[:lead] for part in turn.parts if isinstance(part, TextPart)]
         if texts:
             out["instructions"] = jsonx.quoted_raw(b"\\n\\n".join(texts))
