@@ -238,6 +238,9 @@ def test_a_plain_answer_is_the_folded_stream() -> None:
     [
         ({"error": {"message": "x", "code": "rate_limit_exceeded"}}, "upstream_rate_limited"),
         ({"status": "failed", "output": [], "error": {"message": "prompt is too long"}}, "context_length_exceeded"),
+        ({"status": "failed", "error": {"code": "invalid_prompt", "message": "was flagged"}}, "bad_request"),
+        ({"status": "failed", "error": {"code": "image_too_large", "message": "is large"}}, "bad_request"),
+        ({"status": "failed", "error": {"code": "server_error", "message": "image_too_large"}}, "upstream_error"),
         ({"status": "queued", "output": []}, "upstream_error"),
         ({"status": "cancelled", "output": []}, "upstream_error"),
         ({"object": "list"}, "upstream_error"),
