@@ -1,6 +1,7 @@
 """Earlier reasoning for a target: what it may see, and proofs only for their maker (D5, D20, R3)."""
 
 import msgspec
+from msgspec import Raw
 
 from kenari.core.ids import ENVELOPE_PREFIX, SealedPiece
 from kenari.core.request import Part, ReasoningPart, Turn
@@ -57,7 +58,7 @@ def _own_items(part: ReasoningPart, target: Target) -> list[ReasoningPart]:
     """The reasoning items for a Responses provider: the words, each piece with the encrypted content that this maker
     issued for it. A client carries several items of one answer as one, whose envelope holds all their proofs (D5)."""
     if not part.proof:
-        return [part]
+        return _unkept(part)
     items: list[ReasoningPart] = []
     position = 0
     text = jsonx.unescape(part.text)
@@ -69,6 +70,15 @@ def _own_items(part: ReasoningPart, target: Target) -> list[ReasoningPart]:
     if rest:
         items.append(ReasoningPart(jsonx.escape(rest)))
     return items
+
+
+def _unkept(part: ReasoningPart) -> list[ReasoningPart]:
+    """A thought without a proof. Its id would be looked up where nothing is stored (F3), and not be found."""
+    if not part.item_id or part.raw is None:
+        return [part]
+    members = jsonx.members(part.raw)
+    del members["id"]
+    return [msgspec.structs.replace(part, item_id="", raw=Raw(jsonx.encode(members)))] if part.text else []
 
 
 def _encrypted(proof: str, target: Target) -> list[tuple[int, str]]:
