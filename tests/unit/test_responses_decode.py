@@ -238,6 +238,9 @@ def test_a_plain_answer_is_the_folded_stream() -> None:
     [
         ({"error": {"message": "x", "code": "rate_limit_exceeded"}}, "upstream_rate_limited"),
         ({"status": "failed", "output": [], "error": {"message": "prompt is too long"}}, "context_length_exceeded"),
+        ({"status": "failed", "error": {"code": "invalid_prompt", "message": "was flagged"}}, "bad_request"),
+        ({"status": "failed", "error": {"code": "image_too_large", "message": "is large"}}, "bad_request"),
+        ({"status": "failed", "error": {"code": "server_error", "message": "image_too_large"}}, "upstream_error"),
         ({"status": "queued", "output": []}, "upstream_error"),
         ({"status": "cancelled", "output": []}, "upstream_error"),
         ({"object": "list"}, "upstream_error"),
@@ -266,3 +269,67 @@ def test_a_proof_alone_is_a_thought() -> None:
             Open(0, "reasoning"),
             Seal(0, "encrypted", "blob/1"),
         ]
+
+
+def _message(text: str, identity: str = "m") -> dict[str, Any]:
+    content = [{"type": "output_text", "text": text}]
+    return {"type": "message", "id": identity, "role": "assistant", "content": content}
+
+
+def _call(call_id: str, identity: str = "fc") -> dict[str, Any]:
+    return {"type": "function_call", "id": identity, "call_id": call_id, "name": "f", "arguments": "{}"}
+
+
+THOUGHT: dict[str, Any] = {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": "hm"}]}
+
+
+@pytest.mark.parametrize(
+    ("streamed", "output", "told"),
+    [
+        ([THOUGHT], [THOUGHT, _message("Hi"), _call("c")], ["hm", "Hi", "{}"]),
+        ([_message("Hi")], [THOUGHT, _message("Hi", "other"), _call("c")], ["Hi", "{}"]),
+        ([_call("c")], [_call("c", "other")], ["{}"]),
+    ],
+)
+def test_items_that_only_the_last_event_tells_of(
+    streamed: list[dict[str, Any]], output: list[dict[str, Any]], told: list[str]
+) -> None:
+    """L6: what was not streamed is told at the end, once, but no thought behind what it led to."""
+    dones = [
+        {"type": "response.output_item.done", "output_index": number, "item": item}
+        for number, item in enumerate(streamed)
+    ]
+    last = {"type": "response.completed", "response": {"status": "completed", "output": output}}
+    assert [text for _, text in blocks(fold(events_of(*dones, last)))] == told
+
+
+@pytest.mark.parametrize("indexes", [(0, 1), (0, 0), (None, None)])
+@pytest.mark.parametrize(
+    ("items", "told"),
+    [
+        ([_message("A", "1"), _message("B", "2")], ["A", "B"]),
+        ([_call("c1", "1"), _call("c2", "2")], ["{}", "{}"]),
+    ],
+)
+def test_items_that_share_an_id_or_an_index(
+    items: list[dict[str, Any]], told: list[str], indexes: tuple[int | None, int | None]
+) -> None:
+    """Servers that give all items one id, or one index: none of them is lost, nor told twice."""
+    if indexes == (0, 1):
+        items = [item | {"id": "same"} for item in items]
+    last = {"type": "response.completed", "response": {"status": "completed", "output": items}}
+    dones = [
+        {"type": "response.output_item.done", "output_index": index, "item": item}
+        for index, item in zip(indexes, items, strict=True)
+    ]
+    for events in (events_of(*dones, last), plain(status="completed", output=items)):
+        assert [text for _, text in blocks(fold(events))] == told
+
+
+def test_a_reason_of_incompleteness_counts_under_any_status() -> None:
+    """F1: a server that says why an answer is cut, but calls it completed or gives no status."""
+    details = {"incomplete_details": {"reason": "max_output_tokens"}}
+    for status in ("completed", None):
+        response = {"status": status, "output": [_message("A")], **details}
+        for events in (plain(**response), events_of({"type": "response.completed", "response": response})):
+            assert fold(events).stop.reason == "length"

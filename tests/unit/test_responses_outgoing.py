@@ -57,7 +57,7 @@ def test_l10_items_are_byte_equal() -> None:
     items = [
         b'{"type": "message", "role":"developer", "content" : "\\u0041", "id":"msg_0"}',
         b'{"role":"user","content":[{"type":"input_text","text":"\\/"},{"type":"input_image","image_url":"data:image/png;base64,QQ==","detail":"original"}], "x":1.0}',
-        b'{"type":"reasoning","id":"rs_9","summary":[],"content":null , "encrypted_content":null}',
+        b'{"type":"reasoning","summary":[{"type":"summary_text","text":"t"}],"content":null , "encrypted_content":null}',
         b'{"type":"message","role":"assistant","id":"msg_1","phase":"commentary","content":[{"type":"output_text","text":"a","annotations":[], "logprobs":[]}]}',
         b'{"type":"message","role":"assistant","id":"msg_2","content":[{"type":"output_text","text":"b"},{"type":"refusal","refusal":"c"}], "status":"completed"}',
         b'{"type":"message","role":"assistant","content":"d"}',
@@ -300,6 +300,16 @@ def test_d5_proofs_only_for_their_maker() -> None:
         assert "rs_ours" not in json.dumps(body)
     words = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "t"}]}
     assert shown == [words | {"encrypted_content": "blob"}, words, words, words]
+
+
+@pytest.mark.parametrize("proof", [{}, {"encrypted_content": None}, {"encrypted_content": ""}])
+def test_f3_a_thought_without_a_proof_goes_without_its_id(proof: dict[str, Any]) -> None:
+    """F3, R3: what a provider does not store it does not find; a thought that is only an id is nothing."""
+    words = {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "t"}], **proof}
+    items = [{"role": "user", "content": "a"}, words | {"id": "rs_1"}, {"role": "user", "content": "b"}]
+    assert sent(request(input=items))["input"] == [items[0], words, items[2]]
+    items[1] = {"type": "reasoning", "id": "rs_1", "summary": [], **proof}
+    assert sent(request(input=items))["input"] == [items[0], items[2]]
 
 
 def test_what_fit_changed_is_rebuilt_from_its_parts() -> None:

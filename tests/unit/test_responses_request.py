@@ -10,6 +10,7 @@ from kenari.core.errors import KenariError
 from kenari.core.profile import Profile
 from kenari.core.request import CallPart, ImagePart, ReasoningPart, ResultPart, TextPart, ToolChoice
 from kenari.dialects.responses import RESPONSES
+from kenari.dialects.responses.packed import ASKED
 
 INNER = {"type": "function", "name": "read", "description": "reads", "parameters": {"type": "object"}}
 
@@ -276,6 +277,26 @@ def test_d17_references() -> None:
     assert [turn.role for turn in request(input=items).turns] == ["user"]
     for identity in ("msg_1", "fc_1", "", None):
         assert "store: false" in refused(input=[{"type": "item_reference", "id": identity}]).message
+
+
+def test_d17_a_reference_needs_no_type() -> None:
+    """D17: the specification lets it be null or absent."""
+    for head in ({"type": None}, {}):
+        assert len(request(input=[{**head, "id": "rs_1"}, {"role": "user", "content": "hi"}]).turns) == 1
+        assert "store: false" in refused(input=[{**head, "id": "msg_1"}]).message
+
+
+def test_only_the_last_item_asks_for_notes() -> None:
+    """A question that has its notes behind it is over: what comes after is an ordinary turn."""
+    trigger: dict[str, Any] = {"type": "compaction_trigger"}
+    hello = {"role": "user", "content": "hi"}
+    notes = {"type": "compaction", "encrypted_content": "kncompact1.aGk="}
+    made = request(input=[hello, trigger, notes, hello])
+    assert ASKED not in made.fields
+    assert [turn.param for turn in made.turns] == ["input[0]", "input[2]", "input[3]"]
+    made = request(input=[hello, trigger, notes, trigger])
+    assert ASKED in made.fields
+    assert [turn.param for turn in made.turns] == ["input[0]", "input[2]", "input[3]"]
 
 
 def test_reasoning_items() -> None:

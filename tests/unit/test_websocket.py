@@ -348,3 +348,22 @@ def test_notes_of_others_reach_their_maker(gateway: Gateway, provider: ScriptedP
         == 200
     )
     assert _input(provider)[0] == item
+
+
+def test_an_answered_trigger_is_not_asked_again(gateway: Gateway, provider: ScriptedProvider) -> None:
+    """The turn after the notes is an ordinary one, on the connection that made them."""
+    with _open(gateway) as socket:
+        notes = _turn(socket, said=[{"role": "user", "content": "hello"}, TRIGGER])[-1]["response"]
+        last = _turn(socket, said="go on", previous_response_id=notes["id"])[-1]["response"]
+    assert [item["type"] for item in notes["output"]] == ["compaction"]
+    assert [item["type"] for item in last["output"]] == ["reasoning", "message"]
+    assert [item["role"] for item in _input(provider)] == ["user", "user", "user"]
+    assert "Stop here" not in json.dumps(_input(provider))
+
+
+@pytest.mark.parametrize("said", ["", 5, {}, False])
+def test_an_input_of_a_turn_is_refused_as_the_endpoint_does(gateway: Gateway, said: Any) -> None:
+    """S110: the field at fault is `input`, whatever the way."""
+    with _open(gateway) as socket:
+        (refused,) = _turn(socket, said=said)
+    assert (refused["status"], refused["error"]["param"]) == (400, "input")

@@ -29,6 +29,10 @@ _OWED = re.compile(r"credit balance|insufficient.{0,8}(balance|credits?|funds)|a
 _SECRET = re.compile(
     r"\b(?:sk|pk|rk|key|gsk|xai|kn|AIza|Bearer)[-_ ][A-Za-z0-9_\-.]{6,}\S*|\b[A-Za-z0-9_\-]{32,}\b|https?://\S+|\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b",
 )
+_CALLERS = re.compile(
+    r"(invalid_(prompt|image|base64)|image_|unsupported_image|empty_image|failed_to_download_image)\w*"
+)
+"""Codes of a failed response that blame what was asked, not who was asked."""
 _UNKNOWN = re.compile(
     r"unknown_?( name| parameter| field| argument)|unrecognized|extra inputs|extra fields|not permitted|unknown variant",
     re.I,
@@ -91,9 +95,12 @@ def failure_in_body(data: bytes) -> KenariError:
         return KenariError("upstream_rate_limited", _RATE_LIMITED, retry_after=1.0, elsewhere=True)
     if problem.number in (503, 529) or _OVERLOADED.search(problem.type + problem.code):
         return KenariError("upstream_unavailable", _UNAVAILABLE, retry_after=2.0, elsewhere=True)
-    known = _by_content(problem, clean(problem.message, (), ("", "")))
+    words = clean(problem.message, (), ("", ""))
+    known = _by_content(problem, words)
     if known is not None and known.code == "context_length_exceeded":
         return known
+    if _CALLERS.fullmatch(problem.code):
+        return KenariError("bad_request", words or _REJECTED, elsewhere=True)
     return KenariError("upstream_error", _IN_BODY, elsewhere=True)
 
 

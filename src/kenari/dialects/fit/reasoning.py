@@ -108,7 +108,7 @@ def _own_items(part: ReasoningPart, target: Target) -> list[ReasoningPart]:
     """The reasoning items for a Responses provider: the words, each piece with the encrypted content that this maker
     issued for it. A client carries several items of one answer as one, whose envelope holds all their proofs (D5)."""
     if not part.proof:
-        return [part]
+        return _unkept(part)
     items: list[ReasoningPart] = []
     position = 0
     text = jsonx.unescape(part.text)
@@ -120,6 +120,15 @@ def _own_items(part: ReasoningPart, target: Target) -> list[ReasoningPart]:
     if rest:
         items.append(ReasoningPart(jsonx.escape(rest)))
     return items
+
+
+def _unkept(part: ReasoningPart) -> list[ReasoningPart]:
+    """A thought without a proof. Its id would be looked up where nothing is stored (F3), and not be found."""
+    if not part.item_id or part.raw is None:
+        return [part]
+    members = jsonx.members(part.raw)
+    del members["id"]
+    return [msgspec.structs.replace(part, item_id="", raw=Raw(jsonx.encode(members)))] if part.text else []
 
 
 def _encrypted(proof: str, target: Target) -> list[tuple[int, str]]:

@@ -81,9 +81,11 @@ class Chain:
 
 
 def _new_items(raw: Raw | None) -> list[Raw]:
-    """The items of `input`; a text is a user's message. What is wrong with them the endpoint says."""
-    if raw is None or jsonx.is_null(raw):
+    """The items of `input`; a text is a user's message, an empty one none. What is wrong with items the endpoint says."""
+    if raw is None or bytes(raw) in (b"null", b'""'):
         return []
+    if jsonx.kind(raw) not in ("array", "string"):
+        raise bad_request("input must be a string or an array of items", "input")
     try:
         if jsonx.kind(raw) == "array":
             return jsonx.elements(raw)

@@ -48,10 +48,11 @@ class _Entry:
     is heard of it.
     """
 
-    __slots__ = ("block", "halves", "item", "make", "over", "part", "pieces", "said", "source")
+    __slots__ = ("block", "halves", "index", "item", "make", "over", "part", "pieces", "said", "source")
 
-    def __init__(self, item: Item) -> None:
+    def __init__(self, item: Item, index: int | None) -> None:
         self.item = item
+        self.index = index
         self.make: Callable[[int, Escaped], Event] = Reason if item.type == "reasoning" else Text
         self.block: int | None = None
         self.halves: Halves | None = None
@@ -73,8 +74,9 @@ class ResponsesDecoder:
         self._by_index: dict[int, _Entry] = {}
         self._speaking: _Entry | None = None  # the one text or reasoning item whose block is open
         self._call_ids: set[str] = set()
+        self._kinds: set[str] = set()  # of the items seen
         self._next = 0
-        self._started = self._failed = self._split = self._seen = False
+        self._started = self._failed = self._split = False
 
     def feed(self, frame: Frame) -> list[Event]:
         """The events of one frame."""
@@ -135,7 +137,7 @@ class ResponsesDecoder:
             case "response.output_item.done":
                 item = read_member(ITEM, event.item)
                 if item is not None:
-                    self._finish_item(self._find_item(item, event.output_index), item, out)
+                    self._finish_item(self._find_item(item, event.output_index), item, event.output_index, out)
             case "response.function_call_arguments.delta":
                 self._argue(self._find(event, "function_call"), inside(event.delta), out)
             case "response.function_call_arguments.done":
@@ -160,8 +162,8 @@ class ResponsesDecoder:
 
     def _add(self, item: Item, index: int | None) -> _Entry:
         """A new item."""
-        entry = _Entry(item)
-        self._seen = True
+        entry = _Entry(item, index)
+        self._kinds.add(item.type)
         self._entries.append(entry)
         if item.id:
             self._by_id[item.id] = entry
@@ -182,8 +184,12 @@ class ResponsesDecoder:
         )
 
     def _known(self, identity: str | None, index: int | None, item_type: str) -> _Entry | None:
+        """Some servers give one id to several items, others one index: an item that is over is meant only where neither
+        speaks against it."""
         for entry in (self._by_id.get(identity or ""), None if index is None else self._by_index.get(index)):
-            if entry is not None and entry.item.type == item_type:
+            if entry is None or entry.item.type != item_type:
+                continue
+            if not entry.over or (_agree(entry.item.id, identity) and _agree(entry.index, index)):
                 return entry
         return None
 
@@ -255,10 +261,10 @@ class ResponsesDecoder:
             entry.pieces.append(text)
             out.append(Args(entry.block, text))
 
-    def _finish_item(self, entry: _Entry | None, item: Item, out: list[Event]) -> None:
+    def _finish_item(self, entry: _Entry | None, item: Item, index: int | None, out: list[Event]) -> None:
         """An item is done: what was not told in pieces is told now, its proof is taken, its block closes."""
         if entry is None:
-            entry = self._add(item, None)
+            entry = self._add(item, index)
             self._begin(entry, out)
         if entry.over:
             return
@@ -304,12 +310,13 @@ class ResponsesDecoder:
             self._speaking = None
 
     def _complete(self, response: Response, word: str, out: list[Event]) -> None:
-        """The last event: items that it alone tells of or completes, the usage, the stop."""
-        known = self._seen
+        """The last event: items that it alone tells of or completes, the usage, the stop. What was heard of under other
+        names is not told again, and a thought that others have spoken since comes too late."""
+        heard, spoken = frozenset(self._kinds), self._next > 0
         for position, item in enumerate(response.items()):
-            entry = self._known(item.id, position, item.type)
-            if entry is not None or not known:
-                self._finish_item(entry, item, out)
+            entry = self._find_item(item, position) if heard else None
+            if entry is not None or not (item.type in heard or (spoken and item.type == "reasoning")):
+                self._finish_item(entry, item, position, out)
         for entry in self._entries:
             self._close(entry, out)
         usage = response.read_usage()
@@ -321,8 +328,8 @@ class ResponsesDecoder:
 
 def stop_of(response: Response, word: str, called: bool) -> Stop:
     """How a response ended (F1). Calls win over everything but length."""
-    if response.status == "incomplete" or word in ("response.incomplete", "incomplete"):
-        why = response.why()
+    why = response.why()
+    if why or response.status == "incomplete" or word in ("response.incomplete", "incomplete"):
         if why != "content_filter":
             return Stop("length", why or "incomplete")
         return Stop("call" if called else "filter", why)
@@ -344,3 +351,8 @@ def decode_reply(body: bytes, answer_id: str) -> list[Event]:
 def _shown(text: str) -> str:
     """A text without hidden surrogate halves."""
     return drop_hidden(text.encode()).decode()
+
+
+def _agree(one: str | int | None, other: str | int | None) -> bool:
+    """Whether two ids or indexes may be of one item: no more is said where one is missing."""
+    return one in (None, "") or other in (None, "") or one == other

@@ -65,13 +65,14 @@ class History:
     def add(self, raw: Raw, path: str) -> Fields | None:
         """Take the next item, which stands at `path`. Returns its members when it brings tools (D18). Raises the 400
         that names the fault."""
+        self.asked = False  # by an item that is not the last: its notes follow
         head = _read_plain(raw)
         if head is not None:
             role, texts = head
             self._take_message(role, [TextPart(text) for text in texts], raw, path)
             return None
         item = Fields.of(raw, path)
-        kind = item.string("type") or "message"
+        kind = item.string("type") or _untyped(item)
         if kind == "message":
             role = item.string("role")
             if role is None or role not in _ROLES:
@@ -91,11 +92,14 @@ class History:
         elif kind == "compaction":
             self._take_compaction(item, raw, path)
         elif kind == "compaction_trigger":
-            self._take_message("user", [TextPart(jsonx.escape(QUESTION))], None, path)
             self.asked = True
         elif kind != "additional_tools":  # unknown kinds are dropped (S140)
             self._notices.append(Notice(kind[:64], "an input item of an unknown kind"))
         return item if kind in _LISTINGS else None
+
+    def ask(self, path: str) -> None:
+        """The last item, which stands at `path`, asks for notes."""
+        self._take_message("user", [TextPart(jsonx.escape(QUESTION))], None, path)
 
     def _take_message(self, role: str, parts: Sequence[TextPart | ImagePart], raw: Raw | None, path: str) -> None:
         """`raw` is the item where all of it goes on, None where parts of it were dropped."""
@@ -147,6 +151,11 @@ def _read_plain(raw: Raw) -> tuple[str, list[Escaped]] | None:
         jsonx.unquoted(piece.text) for piece in pieces if piece.type in _TEXT and jsonx.kind(piece.text) == "string"
     ]
     return (role, texts) if len(texts) == len(pieces) else None
+
+
+def _untyped(item: Fields) -> str:
+    """What an item without a type is: a message, or a reference, which is nothing but an id."""
+    return "item_reference" if item.members.keys() <= {"type", "id"} and item.get("id") is not None else "message"
 
 
 def _follow(item: Fields) -> None:

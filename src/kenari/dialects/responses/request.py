@@ -92,6 +92,7 @@ def _turns(fields: Fields, tools: list[Tool], notices: list[Notice], served: lis
         if listing is not None:
             _merge(tools, _read_tools(listing, notices, served))
     if history.asked:
+        history.ask(f"input[{len(items) - 1}]")
         fields.members[ASKED] = Raw(b"true")
     return turns + history.turns
 
