@@ -292,3 +292,20 @@ def test_sync_full_is_what_sqlite_is_told(tmp_path: Path) -> None:
         assert database.run("PRAGMA synchronous") == [(number,)]
         database.close()
     assert os.path.exists(tmp_path / "k.db")
+
+
+def test_a_store_that_was_closed_is_one_whole_file(tmp_path: Path) -> None:
+    """Who stops kenari and copies `kenari.db` has everything: what was written last does not stay in a file beside it."""
+    file = tmp_path / "kenari.db"
+
+    async def play() -> str:
+        async with opened(f"sqlite:///{file}") as store:
+            caller = await customer(store, 7 * UNIT)
+            assert (await store.account(caller.account)).balance == 7 * UNIT
+        return caller.account
+
+    account = asyncio.run(play())
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["kenari.db", "kenari.db.lock"]
+    copy = sqlite3.connect(shutil.copy(file, tmp_path / "copy.db"))
+    assert copy.execute("SELECT balance FROM accounts WHERE id = ?", (account,)).fetchall() == [(7 * UNIT,)]
+    copy.close()
