@@ -125,7 +125,9 @@ class Store:
         with contextlib.suppress(StoreDown):  # the next process continues the chain without this checkpoint
             await self._change(lambda database: self._chain.stamp(database, self._now()))
         await self._reader.close()
-        await self._writer.close()  # SQLite folds its log of recent writes into the file where a writer is the last to leave
+        await (
+            self._writer.close()
+        )  # SQLite folds its log of recent writes into the file where a writer is the last to leave
 
     # accounts and keys
 
