@@ -23,7 +23,7 @@ from kenari.dialects.responses.dialect import ResponsesDialect
 from kenari.doors.byok import ByokDoor
 from kenari.doors.edge import Edge
 from kenari.doors.limits import EdgeLimits
-from kenari.doors.listeners import listen, listen_on, server_context
+from kenari.doors.listeners import cannot_listen, listen, listen_on, server_context
 from kenari.doors.public import STREAMED_PATHS, PublicDoor
 from kenari.gateway.outside import make_outside
 from kenari.gateway.pins import MemoryPins
@@ -212,7 +212,11 @@ class Server:
 
     async def listen(self) -> str:
         """Listen on the configured address; the address that clients can use. Raises OSError."""
-        return await listen(self._edge, self._config.server.listen, self._tls)
+        address = self._config.server.listen
+        try:
+            return await listen(self._edge, address, self._tls)
+        except OSError as error:
+            raise cannot_listen("listen", address, error) from error
 
     async def listen_on(self, sockets: Sequence[socket.socket]) -> None:
         """Listen on inherited sockets."""
