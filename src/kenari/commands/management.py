@@ -124,7 +124,7 @@ def add_managed(commands: "Commands", name: str, help: str, act: Act, show: Show
         print(text.rstrip("\n"))
         return 0
 
-    words = add_command(commands, name, help, run)
+    words = add_command(commands, name, help, run, calls=False)
     words.add_argument("--json", action="store_true", help="print the answer as JSON")
     return words
 

@@ -44,9 +44,10 @@ class ConfigError(Exception):
         self.faults = faults
 
 
-def load_config(path: str | None, env: Mapping[str, str], folder: Path) -> Config:
+def load_config(path: str | None, env: Mapping[str, str], folder: Path, calls: bool = True) -> Config:
     """The configuration of a file, of `kenari.toml` in `folder` when it is there, else the built-in one.
 
+    Without `calls` what opens other services is not looked up: who manages a server need not have its providers' keys.
     Raises ConfigError with every fault.
     """
     if path is None:
@@ -64,7 +65,18 @@ def load_config(path: str | None, env: Mapping[str, str], folder: Path) -> Confi
         raise ConfigError([(path, f"is not valid TOML: {error}")]) from None
     except RecursionError:
         raise ConfigError([(path, "is not valid TOML: it is nested too deeply")]) from None
+    if not calls:
+        values |= {name: _unopened(values[name]) for name in ("providers", "search", "byok") if name in values}
     return parse_config(values, env, path)
+
+
+def _unopened(value: Any) -> Any:
+    """A value of the file with a word in place of each secret that would have to be looked up."""
+    if isinstance(value, dict):
+        return {name: _unopened(inner) for name, inner in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [_unopened(inner) for inner in cast("list[Any]", value)]
+    return "unused" if isinstance(value, str) and value.startswith(("env:", "file:")) else value
 
 
 def parse_config(values: Mapping[str, Any], env: Mapping[str, str], source: str) -> Config:
