@@ -137,6 +137,24 @@ def add_money_options(words: argparse.ArgumentParser) -> None:
     words.add_argument("--concurrent", type=int, metavar="N", help="requests at once")
 
 
+def add_change_options(words: argparse.ArgumentParser) -> None:
+    """The same for what is there already, and how to take them away."""
+    add_money_options(words)
+    words.add_argument("--no-budget", action="store_true", help="take the budget away")
+    words.add_argument("--no-limits", action="store_true", help="take the limits away that are not named")
+
+
+def changed_money(options: argparse.Namespace, before: dict[str, Any]) -> dict[str, Any]:
+    """What these options change of an account or a key: a limit that is not named stays as it is."""
+    wanted = money_fields(options)
+    if options.no_budget:
+        wanted = {"budget": None} | wanted
+    if options.no_limits or "limits" in wanted:
+        kept = {} if options.no_limits else before["limits"]
+        wanted["limits"] = kept | wanted.get("limits", {})
+    return wanted
+
+
 def money_fields(options: argparse.Namespace) -> dict[str, Any]:
     """What these options ask for, as fields of a body."""
     fields: dict[str, Any] = {}
