@@ -9,7 +9,7 @@ import os
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import msgspec
@@ -59,7 +59,7 @@ def measured(server: Server) -> Server:
     url = f"{server.url}/v1/models/{quote(server.model)}"
     try:
         status, body = ask(url, {"authorization": f"Bearer {server.key}"}, patience=SHORT_PATIENCE)
-        known = jsonx.value(body) if status == 200 else {}
+        known: dict[str, Any] = jsonx.value(body) if status == 200 else {}
         window, cap = known.get("context_window"), known.get("max_output_tokens")
     except (ClientError, jsonx.Malformed, AttributeError):  # what is printed is of use without a server too
         return server

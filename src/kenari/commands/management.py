@@ -146,11 +146,9 @@ def add_change_options(words: argparse.ArgumentParser) -> None:
 
 def changed_money(options: argparse.Namespace, before: dict[str, Any]) -> dict[str, Any]:
     """What these options change of an account or a key: a limit that is not named stays as it is."""
-    wanted = money_fields(options)
-    if options.no_budget:
-        wanted = {"budget": None} | wanted
+    wanted: dict[str, Any] = ({"budget": None} if options.no_budget else {}) | money_fields(options)
     if options.no_limits or "limits" in wanted:
-        kept = {} if options.no_limits else before["limits"]
+        kept: dict[str, Any] = {} if options.no_limits else before["limits"]
         wanted["limits"] = kept | wanted.get("limits", {})
     return wanted
 
