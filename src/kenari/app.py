@@ -301,7 +301,8 @@ def check_tls(config: Config) -> None:
         if settings.tls_cert:
             server_context(settings.tls_cert, settings.tls_key)
     except OSError as error:  # ssl.SSLError is one
-        raise ConfigError([("server.tls", f"cannot be used: {error.strerror or error}")]) from None
+        wanted = "cert must hold a certificate and key its private key, both in PEM"
+        raise ConfigError([("server.tls", f"cannot be used: {error.strerror or error}. {wanted}")]) from None
 
 
 async def _welcome(keep: Keep, address: str) -> None:
