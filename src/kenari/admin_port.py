@@ -20,7 +20,7 @@ from kenari.doors.admin.services import Management
 from kenari.doors.admin.values import Money
 from kenari.doors.edge import Edge
 from kenari.doors.limits import EdgeLimits
-from kenari.doors.listeners import listen
+from kenari.doors.listeners import cannot_listen, listen
 from kenari.keeper.metrics import Metrics
 from kenari.keeper.secrets import admin_token
 from kenari.keys.secrets import fingerprint, make_key
@@ -72,7 +72,7 @@ class AdminPort:
             listening = await listen(self._edge, address)
         except OSError as error:
             if address != ServerSettings().admin_listen:
-                raise OSError(f"[server] admin_listen {address}: {error.strerror or error}") from error
+                raise cannot_listen("admin_listen", address, error) from error
             _log.warning("the management api is not served: %s is in use. set [server] admin_listen", address)
             return
         self._say(f"management api: {listening} (its token: kenari admin token)")

@@ -23,7 +23,7 @@ from kenari.dialects.responses.dialect import ResponsesDialect
 from kenari.doors.byok import ByokDoor
 from kenari.doors.edge import Edge
 from kenari.doors.limits import EdgeLimits
-from kenari.doors.listeners import listen, listen_on, server_context
+from kenari.doors.listeners import cannot_listen, listen, listen_on, server_context
 from kenari.doors.public import STREAMED_PATHS, PublicDoor
 from kenari.gateway.outside import make_outside
 from kenari.gateway.pins import MemoryPins
@@ -215,7 +215,11 @@ class Server:
 
     async def listen(self) -> str:
         """Listen on the configured address; the address that clients can use. Raises OSError."""
-        return await listen(self._edge, self._config.server.listen, self._tls)
+        address = self._config.server.listen
+        try:
+            return await listen(self._edge, address, self._tls)
+        except OSError as error:
+            raise cannot_listen("listen", address, error) from error
 
     async def listen_on(self, sockets: Sequence[socket.socket]) -> None:
         """Listen on inherited sockets."""
@@ -300,7 +304,8 @@ def check_tls(config: Config) -> None:
         if settings.tls_cert:
             server_context(settings.tls_cert, settings.tls_key)
     except OSError as error:  # ssl.SSLError is one
-        raise ConfigError([("server.tls", f"cannot be used: {error.strerror or error}")]) from None
+        wanted = "cert must hold a certificate and key its private key, both in PEM"
+        raise ConfigError([("server.tls", f"cannot be used: {error.strerror or error}. {wanted}")]) from None
 
 
 async def _welcome(keep: Keep, address: str) -> None:

@@ -16,6 +16,7 @@ COMMANDS = {
     "accounts": "accounts",
     "keys": "keys",
     "usage": "usage",
+    "requests": "requests",
     "models": "routes",
     "routes": "routes",
     "byok": "byok",

@@ -5,6 +5,7 @@ import logging
 import os
 import pickle
 import signal
+import socket
 import sys
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
@@ -13,7 +14,7 @@ import msgspec
 
 from kenari.config import Config, ConfigError
 from kenari.config.reload import merge
-from kenari.doors.listeners import SharedAddress
+from kenari.doors.listeners import SharedAddress, cannot_listen
 from kenari.keep import Keep
 from kenari.keeper.callers import UnpackedCallers, key_set, own_key_set
 from kenari.keeper.session import Report, Session, Shared
@@ -122,7 +123,7 @@ class WorkersNode:
                 count=config.server.workers,
                 command=(sys.executable, "-P", "-m", "kenari.worker"),
                 environment={name: value for name, value in os.environ.items() if name not in _OURS},
-                sockets=lambda number: self._address.open(),
+                sockets=lambda number: self._sockets(),
                 setup=self._setup,
                 session=self._session,
             )
@@ -187,6 +188,13 @@ class WorkersNode:
     def _own_keys(self) -> OwnKeySet | None:
         own = self._keep.own
         return None if own is None else own_key_set(own.sealed)
+
+    def _sockets(self) -> list[socket.socket]:
+        """The listening sockets of one more worker. Raises OSError."""
+        try:
+            return self._address.open()
+        except OSError as error:
+            raise cannot_listen("listen", self._address.address, error) from error
 
     def _session(self, say: Callable[[Word], None], report: Callable[[Report], None]) -> Session:
         self._lives += 1

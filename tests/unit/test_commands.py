@@ -302,3 +302,48 @@ def test_a3_the_public_port_knows_no_management_and_the_admin_port_no_models(ser
             connection.request("GET", path, headers={"authorization": f"Bearer {token}"})
             assert connection.getresponse().status == 404
             connection.close()
+
+
+def test_a_bill_is_read_line_by_line(call: Any, server: Running) -> None:
+    account = call("accounts", "create", "reader", "--credit", "1", "--json")["id"]
+    key = call("keys", "create", account, "k", "--json")
+    body = {"model": "m", "messages": [{"role": "user", "content": "fast"}]}
+    status, request, _ = ask(server, key["secret"], body)
+    assert status == 200
+    (line,) = call("requests", "list", "--account", account, "--json")["data"]
+    assert line["id"] == request
+    shown = call("requests", "list", "--key", key["id"])
+    assert shown.splitlines()[0].split()[:3] == ["TIME", "ID", "ACCOUNT"]
+    assert line["charge"] in shown
+    assert len(call("requests", "list", "--limit", "1").splitlines()) == 2
+    one = call("requests", "show", request)
+    assert f"charge     {line['charge']}" in one
+    assert "output=" in one
+    assert "there is no" in call("requests", "show", "0000", status=1)
+
+
+def test_what_was_agreed_is_changed_and_the_rest_stays(call: Any) -> None:
+    account = call("accounts", "create", "a", "--budget", "5/day", "--rpm", "7", "--tpm", "9", "--json")["id"]
+    changed = call("accounts", "change", account, "--budget", "25/month", "--rpm", "70", "--plan", "pro", "--json")
+    assert (changed["name"], changed["plan"]) == ("a", "pro")
+    assert changed["budget"] == {"amount": "25.00", "window": "month"}
+    assert changed["limits"] == {"rpm": 70, "tpm": 9, "concurrent": None}
+    assert call("accounts", "change", account, "--name", "b", "--json")["limits"] == changed["limits"]
+    call("accounts", "close", account)
+    opened = call("accounts", "change", account, "--open", "--no-budget", "--no-limits", "--json")
+    assert (opened["closed_at"], opened["budget"]) == (None, None)
+    assert opened["limits"] == {"rpm": None, "tpm": None, "concurrent": None}
+
+    key = call("keys", "create", account, "k", "--model", "m", "--concurrent", "2", "--budget", "1", "--json")["id"]
+    changed = call(
+        "keys", "change", key, "--name", "n", "--network", "10.0.0.0/8", "--no-limits", "--rpm", "3", "--json"
+    )
+    assert (changed["name"], changed["models"], changed["networks"]) == ("n", ["m"], ["10.0.0.0/8"])
+    assert changed["budget"] == {"amount": "1.00", "window": "total"}
+    assert changed["limits"] == {"rpm": 3, "tpm": None, "concurrent": None}
+    changed = call(
+        "keys", "change", key, "--model", "*", "--no-budget", "--expires-at", "2100-01-01T00:00:00Z", "--json"
+    )
+    assert (changed["models"], changed["budget"]) == (["*"], None)
+    assert changed["expires_at"].startswith("2100-01-01")
+    assert "there is no key" in call("keys", "change", "key_none", "--name", "x", status=1)

@@ -173,3 +173,46 @@ def test_a_day_on_which_clocks_change_has_23_or_25_hours() -> None:
 
 def test_amounts_show_the_digits_of_their_currency() -> None:
     assert [currency_digits(code) for code in ("IDR", "USD", "JPY", "KWD", "EUR")] == [0, 2, 0, 3, 2]
+
+
+SECRETS = """
+[providers.groq]
+api_key = "env:NOT_IN_THIS_SHELL"
+[providers.groq.profile.headers]
+x-more = "file:/nowhere/more"
+[providers.two]
+preset = "groq"
+api_keys = ["env:NOT_HERE_EITHER"]
+[models.m]
+targets = ["groq/x"]
+[search]
+backend = "brave"
+api_key = "env:NOT_IN_THIS_SHELL"
+[byok]
+providers = ["groq"]
+secret = "file:/nowhere/byok"
+"""
+
+
+@pytest.mark.parametrize("words", [["migrate"], ["admin", "token"], ["ledger", "verify"]])
+def test_who_manages_need_not_have_the_keys_of_providers(folder: Path, words: list[str]) -> None:
+    """They are in the environment of the service, not in that of the person who looks after it."""
+    asyncio.run(fill(folder))
+    (folder / "kenari.toml").write_text(SECRETS)
+    assert main(words) == 0
+
+
+def test_whom_the_keys_of_providers_concern_is_told_of_those_that_are_missing(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "kenari.toml").write_text(SECRETS)
+    for words in (["check"], ["serve"]):
+        assert main(words) == 1
+        assert "providers.groq.api_key: the environment has no NOT_IN_THIS_SHELL" in capsys.readouterr().err
+
+
+def test_a_command_to_the_server_needs_no_keys_of_providers(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "kenari.toml").write_text('[server]\nadmin_listen = "unix:/nowhere/admin"\n' + SECRETS)
+    (folder / "kenari.admin").write_text("ka-x")
+    assert main(["accounts", "list"]) == 1
+    assert "no kenari listens on unix:/nowhere/admin" in capsys.readouterr().err

@@ -406,3 +406,22 @@ def test_run_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert "npm install -g @openai/codex" in err
     with pytest.raises(SystemExit):
         main(["check", "--", "x"])
+
+
+@pytest.mark.parametrize(("name", "window", "cap"), [("opencode", 8192, 1024), ("pi", 8192, 1024)])
+def test_what_the_server_knows_of_a_model_is_written(
+    name: str, window: int, cap: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A client that believes in a larger window never makes a conversation shorter, and meets the provider's refusal."""
+    models = {
+        "a/small:free": {"targets": ["demo/scripted"], "context_window": window, "max_output_tokens": cap},
+        "open": {"targets": ["demo/scripted"]},
+    }
+    with running_gateway(config_text({"demo": {"dialect": "chat", "base_url": "scripted:"}}, models)) as running:
+        words = ["connect", name, "--url", running.url, "--key", KEY, "--model"]
+        assert main([*words, "a/small:free"]) == 0
+        shown = capsys.readouterr().out
+        assert (str(window) in shown, str(cap) in shown, "131072" in shown) == (True, True, False)
+        for unknown in ("open", "nobody"):  # no window is known, or no such model: what works with most
+            assert main([*words, unknown]) == 0
+            assert "131072" in capsys.readouterr().out

@@ -11,15 +11,16 @@ from typing import Any
 
 import psycopg
 import pytest
-from store_kit import Clock, customer, differences, line_of, opened, settlement_of, wanted
+from store_kit import SEALS, Clock, customer, differences, line_of, opened, settlement_of, wanted
 
 from kenari.core.caller import Budget, Caller
 from kenari.core.price import UNIT
+from kenari.ledger.chain import Seals
 from kenari.store.database import Broken, Refused
 from kenari.store.records import Conflict, StoreDown
 from kenari.store.schema import STEPS, migrate, version
 from kenari.store.sqlite import SqliteDatabase
-from kenari.store.store import Store, open_database
+from kenari.store.store import Store, StoreSettings, open_database
 
 FIRST_RELEASE = Path(__file__).resolve().parent.parent / "fixtures" / "store" / "first-release.sql"
 
@@ -292,3 +293,37 @@ def test_sync_full_is_what_sqlite_is_told(tmp_path: Path) -> None:
         assert database.run("PRAGMA synchronous") == [(number,)]
         database.close()
     assert os.path.exists(tmp_path / "k.db")
+
+
+def test_a_store_that_was_closed_is_one_whole_file(tmp_path: Path) -> None:
+    """Who stops kenari and copies `kenari.db` has everything: what was written last does not stay in a file beside it."""
+    file = tmp_path / "kenari.db"
+
+    async def play() -> str:
+        async with opened(f"sqlite:///{file}") as store:
+            caller = await customer(store, 7 * UNIT)
+            assert (await store.account(caller.account)).balance == 7 * UNIT
+        return caller.account
+
+    account = asyncio.run(play())
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["kenari.db", "kenari.db.lock"]
+    copy = sqlite3.connect(shutil.copy(file, tmp_path / "copy.db"))
+    assert copy.execute("SELECT balance FROM accounts WHERE id = ?", (account,)).fetchall() == [(7 * UNIT,)]
+    copy.close()
+
+
+def test_a_store_under_another_secret_says_so(store_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A backup without its `kenari.secret`, or nodes with a secret each: every key fails, and only the log can say why."""
+
+    async def play(seals: Seals, node: str) -> bool:
+        caplog.clear()
+        store = Store(StoreSettings(url=store_url, node=node), seals, Clock(), os.urandom)
+        await store.start()
+        try:
+            await customer(store, UNIT)
+        finally:
+            await store.close()
+        return "the secret is not the one that this store was kept under" in caplog.text
+
+    for seals, node, strange in ((SEALS, "a", False), (SEALS, "b", False), (Seals(b"another key"), "b", True)):
+        assert asyncio.run(play(seals, node)) is strange

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 from kenari.commands.base import add_group
 from kenari.commands.management import (
     Server,
+    add_change_options,
     add_managed,
     add_money_options,
+    changed_money,
     fields,
     money_fields,
     segment,
@@ -36,6 +38,12 @@ def add(commands: "Commands") -> None:
     words.add_argument("id", metavar="ACCOUNT")
     words.add_argument("amount", metavar="AMOUNT")
     words.add_argument("--note", metavar="TEXT", default="", help="why; it stands in the ledger")
+    words = add_managed(group, "change", "change what an account may do; what is not named stays", change, show_one)
+    words.add_argument("id", metavar="ACCOUNT")
+    words.add_argument("--name", metavar="NAME")
+    words.add_argument("--plan", metavar="NAME", help='its plan; "" for none')
+    words.add_argument("--open", action="store_true", help="open a closed one again")
+    add_change_options(words)
     words = add_managed(group, "close", "refuse every key of an account from now on", close, show_one)
     words.add_argument("id", metavar="ACCOUNT")
 
@@ -61,6 +69,14 @@ def credit(options: argparse.Namespace, server: Server) -> dict[str, Any]:
     """Give credit."""
     body = {"amount": options.amount, "note": options.note}
     return server.call("POST", f"/accounts/{segment(options.id)}/credits", body)
+
+
+def change(options: argparse.Namespace, server: Server) -> dict[str, Any]:
+    """Change an account."""
+    place = f"/accounts/{segment(options.id)}"
+    body = changed_money(options, server.call("GET", place))
+    body |= {name: value for name in ("name", "plan") if (value := getattr(options, name)) is not None}
+    return server.call("PATCH", place, body | ({"closed": False} if options.open else {}))
 
 
 def close(options: argparse.Namespace, server: Server) -> dict[str, Any]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def add(commands: "Commands") -> None:
     """The command."""
     group = add_group(commands, "admin", "the management api's token")
-    add_command(group, "token", "print the management token; it is made when there is none", token)
+    add_command(group, "token", "print the management token; it is made when there is none", token, calls=False)
 
 
 def token(options: argparse.Namespace, config: Config) -> int:

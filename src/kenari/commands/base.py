@@ -17,11 +17,11 @@ Run: TypeAlias = Callable[[argparse.Namespace, Config], int]
 """Runs a command with its options and the configuration that was loaded; the exit status."""
 
 
-def add_command(commands: "Commands", name: str, help: str, run: Run) -> argparse.ArgumentParser:
-    """A command that wants the configuration. `run` is called with it."""
+def add_command(commands: "Commands", name: str, help: str, run: Run, calls: bool = True) -> argparse.ArgumentParser:
+    """A command that wants the configuration. `run` is called with it; without the keys of providers unless it `calls` them."""
     words = commands.add_parser(name, help=help)
     words.add_argument("--config", metavar="FILE", help="default: kenari.toml here, else a built-in model")
-    words.set_defaults(start=partial(configured, run))
+    words.set_defaults(start=partial(configured, run, calls))
     return words
 
 
@@ -31,10 +31,10 @@ def add_group(commands: "Commands", name: str, help: str) -> "Commands":
     return words.add_subparsers(dest=f"{name}_command", required=True, metavar="COMMAND")
 
 
-def configured(run: Run, options: argparse.Namespace) -> int:
+def configured(run: Run, calls: bool, options: argparse.Namespace) -> int:
     """Load the configuration and run the command with it; 1 when it has faults, which are printed."""
     try:
-        config = load_config(options.config, os.environ, Path.cwd())
+        config = load_config(options.config, os.environ, Path.cwd(), calls)
     except ConfigError as error:
         for path, message in error.faults:
             print(f"{path}: {message}", file=sys.stderr)

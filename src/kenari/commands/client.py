@@ -9,7 +9,10 @@ import os
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import msgspec
 
 from kenari.connect.client import Server
 from kenari.wire import jsonx
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
 DEFAULT_URL = "http://127.0.0.1:8080"
 PATIENCE = 120.0
 """Seconds that one request may take: a model may have to be loaded first."""
+SHORT_PATIENCE = 10.0
+"""Seconds for a request that asks no model."""
 
 
 class ClientError(Exception):
@@ -48,11 +53,30 @@ def server_of(options: argparse.Namespace) -> Server:
     return Server(url, options.key, options.model or _first_model(url, options.key))
 
 
-def ask(url: str, headers: Mapping[str, str], body: bytes | None = None) -> tuple[int, bytes]:
+def measured(server: Server) -> Server:
+    """The same with the window and the longest answer that the server knows of the model: a client that believes in a
+    larger window asks for too much before it makes its conversation shorter."""
+    url = f"{server.url}/v1/models/{quote(server.model)}"
+    try:
+        status, body = ask(url, {"authorization": f"Bearer {server.key}"}, patience=SHORT_PATIENCE)
+        known: dict[str, Any] = jsonx.value(body) if status == 200 else {}
+        window, cap = known.get("context_window"), known.get("max_output_tokens")
+    except (ClientError, jsonx.Malformed, AttributeError):  # what is printed is of use without a server too
+        return server
+    return msgspec.structs.replace(
+        server,
+        window=window if isinstance(window, int) else server.window,
+        cap=min(cap, server.cap) if isinstance(cap, int) else server.cap,
+    )
+
+
+def ask(
+    url: str, headers: Mapping[str, str], body: bytes | None = None, patience: float = PATIENCE
+) -> tuple[int, bytes]:
     """One request: its status and the whole body. Raises ClientError when nobody answers."""
     request = urllib.request.Request(url, data=body, headers=dict(headers))
     try:
-        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+        with urllib.request.urlopen(request, timeout=patience) as answer:
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
         return error.code, error.read()

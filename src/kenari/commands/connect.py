@@ -10,7 +10,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kenari.commands.client import ClientError, add_client_command, ask, server_of
+import msgspec
+
+from kenari.commands.client import ClientError, add_client_command, ask, measured, server_of
 from kenari.connect.client import Client, Server, fill, load, names
 from kenari.connect.merge import MergeError, merged
 from kenari.connect.place import place_of, system_of
@@ -36,9 +38,10 @@ def connect(options: argparse.Namespace) -> int:
         client = load(options.name)
         if options.check:
             return _check(client, server)
+        server = measured(server)
         if options.write:
             return _write(fill(client, server))
-        shown = Server(server.url, "kn-...", server.model)  # a key is not shown on a screen
+        shown = msgspec.structs.replace(server, key="kn-...")  # a key is not shown on a screen
         sys.stdout.write(guide(fill(client, shown), _path(client)))
     except (ClientError, MergeError) as error:
         print(f"kenari connect: {error}", file=sys.stderr)

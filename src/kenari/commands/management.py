@@ -124,7 +124,7 @@ def add_managed(commands: "Commands", name: str, help: str, act: Act, show: Show
         print(text.rstrip("\n"))
         return 0
 
-    words = add_command(commands, name, help, run)
+    words = add_command(commands, name, help, run, calls=False)
     words.add_argument("--json", action="store_true", help="print the answer as JSON")
     return words
 
@@ -135,6 +135,22 @@ def add_money_options(words: argparse.ArgumentParser) -> None:
     words.add_argument("--rpm", type=int, metavar="N", help="requests a minute")
     words.add_argument("--tpm", type=int, metavar="N", help="tokens a minute")
     words.add_argument("--concurrent", type=int, metavar="N", help="requests at once")
+
+
+def add_change_options(words: argparse.ArgumentParser) -> None:
+    """The same for what is there already, and how to take them away."""
+    add_money_options(words)
+    words.add_argument("--no-budget", action="store_true", help="take the budget away")
+    words.add_argument("--no-limits", action="store_true", help="take the limits away that are not named")
+
+
+def changed_money(options: argparse.Namespace, before: dict[str, Any]) -> dict[str, Any]:
+    """What these options change of an account or a key: a limit that is not named stays as it is."""
+    wanted: dict[str, Any] = ({"budget": None} if options.no_budget else {}) | money_fields(options)
+    if options.no_limits or "limits" in wanted:
+        kept: dict[str, Any] = {} if options.no_limits else before["limits"]
+        wanted["limits"] = kept | wanted.get("limits", {})
+    return wanted
 
 
 def money_fields(options: argparse.Namespace) -> dict[str, Any]:

@@ -24,9 +24,17 @@ if TYPE_CHECKING:
 
 def add(commands: "Commands") -> None:
     """The commands and their options."""
-    add_command(commands, "migrate", "bring the store's tables to this release (kenari serve does it too)", run_migrate)
+    add_command(
+        commands,
+        "migrate",
+        "bring the store's tables to this release (kenari serve does it too)",
+        run_migrate,
+        calls=False,
+    )
     ledger = add_group(commands, "ledger", "look into the ledger")
-    add_command(ledger, "verify", "work every amount, chain and balance out again; print what differs", run_verify)
+    add_command(
+        ledger, "verify", "work every amount, chain and balance out again; print what differs", run_verify, calls=False
+    )
 
 
 def run_migrate(options: argparse.Namespace, config: Config) -> int:

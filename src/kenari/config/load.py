@@ -11,10 +11,11 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
-from kenari.catalog.models import Kind, Modality, Model, Policy, Route, TargetRef
+from kenari.catalog.models import Kind, Modality, Model, TargetRef
 from kenari.config.builtin import SCRIPTED, builtin_config
 from kenari.config.money import amount, keep_answers, node, read_price, retention, time_zone
 from kenari.config.notes import notes_on
+from kenari.config.routes import read_routes
 from kenari.config.settings import ByokSettings, Config, ServerSettings
 from kenari.config.table import LARGEST, Faults, Secret, Table, dotted, nearest
 from kenari.config.tools import read_outside
@@ -30,7 +31,8 @@ _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+\Z")
 _OWN_HEADERS = ("host", "content-length", "content-type", "transfer-encoding", "connection", "expect", "upgrade")
 _ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/\s]+")
 _PORT = re.compile(r"[0-9]{1,5}")
-_WEIGHT = re.compile(r"[1-9][0-9]{0,8}")
+_CURRENCY = re.compile(r"[A-Z]{3}")
+_NO_WORD = re.compile(r"Invalid enum value '(.*)'", re.DOTALL)
 _ENDPOINTS = ("/chat/completions", "/messages", "/responses")
 
 
@@ -42,9 +44,10 @@ class ConfigError(Exception):
         self.faults = faults
 
 
-def load_config(path: str | None, env: Mapping[str, str], folder: Path) -> Config:
+def load_config(path: str | None, env: Mapping[str, str], folder: Path, calls: bool = True) -> Config:
     """The configuration of a file, of `kenari.toml` in `folder` when it is there, else the built-in one.
 
+    Without `calls` what opens other services is not looked up: who manages a server need not have its providers' keys.
     Raises ConfigError with every fault.
     """
     if path is None:
@@ -62,7 +65,18 @@ def load_config(path: str | None, env: Mapping[str, str], folder: Path) -> Confi
         raise ConfigError([(path, f"is not valid TOML: {error}")]) from None
     except RecursionError:
         raise ConfigError([(path, "is not valid TOML: it is nested too deeply")]) from None
+    if not calls:
+        values |= {name: _unopened(values[name]) for name in ("providers", "search", "byok") if name in values}
     return parse_config(values, env, path)
+
+
+def _unopened(value: Any) -> Any:
+    """A value of the file with a word in place of each secret that would have to be looked up."""
+    if isinstance(value, dict):
+        return {name: _unopened(inner) for name, inner in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [_unopened(inner) for inner in cast("list[Any]", value)]
+    return "unused" if isinstance(value, str) and value.startswith(("env:", "file:")) else value
 
 
 def parse_config(values: Mapping[str, Any], env: Mapping[str, str], source: str) -> Config:
@@ -82,12 +96,14 @@ def parse_config(values: Mapping[str, Any], env: Mapping[str, str], source: str)
     if not limits_url.startswith(("memory://", "valkey://")):
         limits.fault("url", 'must begin with "memory://" or "valkey://"')
     currency = billing.text("currency", "USD")
+    if not _CURRENCY.fullmatch(currency):
+        billing.fault("currency", 'must be a code of three capital letters, like "USD" or "IDR"')
     enforce = billing.flag("enforce", True)
     sync = store.choice("sync", ("normal", "full"), "normal")
     providers = {name: _provider(name, table, server) for name, table in top.child("providers").children()}
     models = {name: _model(name, table, providers) for name, table in top.child("models").children()}
     _check_names(models, faults)
-    routes = {name: _route(name, table, models) for name, table in top.child("routes").children()}
+    routes = read_routes(top.child("routes"), models)
     byok = _byok(top.child("byok"), providers)
     if not models and providers.get("demo", SCRIPTED).base_url == SCRIPTED.base_url:
         builtin = builtin_config()
@@ -140,9 +156,13 @@ def _server(table: Table) -> ServerSettings:
     workers = table.whole("workers", 1, least=1) or 1
     if workers > MOST_WORKERS:
         table.fault("workers", f"must be at most {MOST_WORKERS}; about one for each core is right")
+    listen = _address(table, "listen", "127.0.0.1:8080")
+    admin_listen = _address(table, "admin_listen", "127.0.0.1:8081", off=True)
+    if table.has("admin_listen") and listen == admin_listen and not listen.endswith(":0"):
+        table.fault("admin_listen", f'must be another address than listen, {listen}; "" turns it off')
     settings = ServerSettings(
-        listen=_address(table, "listen", "127.0.0.1:8080"),
-        admin_listen=_address(table, "admin_listen", "127.0.0.1:8081", off=True),
+        listen=listen,
+        admin_listen=admin_listen,
         workers=workers,
         keepalive=table.seconds("keepalive", 15.0),
         noop_after=table.seconds("noop_after", 120.0),
@@ -253,7 +273,7 @@ def _base_url(table: Table, default: str) -> str:
     if not base_url:
         table.fault("base_url", "is required: the address that the provider's paths are appended to")
     elif base_url != SCRIPTED.base_url and (parts is None or parts.scheme not in ("http", "https")):
-        table.fault("base_url", "must be an http or https address")
+        table.fault("base_url", 'must be an http or https address, like "http://127.0.0.1:11434/v1"')
     elif parts is not None and (parts.query or parts.fragment or "@" in parts.netloc):
         table.fault("base_url", "must have no user, query or fragment; keys belong into api_key")
     elif base_url.endswith(_ENDPOINTS):
@@ -289,7 +309,7 @@ def _profile(table: Table, base: Profile) -> Profile:
         try:
             msgspec.convert(values | {field.name: value}, Profile)
         except msgspec.ValidationError as error:
-            table.fault(field.name, _reason(error))
+            table.fault(field.name, _reason(error, field.type))
         else:
             values[field.name] = value
     if not 0 <= values["min_budget"] <= LARGEST:
@@ -301,10 +321,18 @@ def _profile(table: Table, base: Profile) -> Profile:
     return msgspec.convert(values, Profile)
 
 
-def _reason(error: msgspec.ValidationError) -> str:
+def _reason(error: msgspec.ValidationError, wanted: Any) -> str:
     """A type error in our words; it names types and flag words, never a header's value."""
     text = str(error).partition(" - at")[0]
+    if found := _NO_WORD.fullmatch(text):
+        words = _words_of(wanted)
+        return f"{found.group(1)!r} must be one of {', '.join(words)}{nearest(found.group(1), words)}"
     return text[:1].lower() + text[1:]
+
+
+def _words_of(wanted: Any) -> tuple[str, ...]:
+    """The words that a type names, however deep."""
+    return tuple(word for part in get_args(wanted) for word in ((part,) if isinstance(part, str) else _words_of(part)))
 
 
 def _headers(table: Table) -> Any:
@@ -384,34 +412,3 @@ def _check_names(models: dict[str, Model], faults: Faults) -> None:
                 taken = f"{alias!r} is already {seen[alias]}" if alias else "an alias needs a name"
                 faults.add(f"{dotted('models', model.id)}.aliases", taken)
             seen[alias] = f"an alias of {model.id}"
-
-
-def _route(name: str, table: Table, models: dict[str, Model]) -> Route:
-    members: list[str] = []
-    weights: list[int] = []
-    known = models | {alias: model for model in models.values() for alias in model.aliases}
-    if name in known or not name:
-        table.fault("", "a model or an alias already has this name" if name else "a route needs a name")
-    for text in table.texts("models"):
-        plain = text in known or "@" not in text
-        member, _, weight = (text, "", "1") if plain else text.rpartition("@")
-        if member not in known:
-            table.fault("models", f"{member!r} is not a configured model{nearest(member, tuple(known))}")
-        elif not _WEIGHT.fullmatch(weight):
-            table.fault("models", f"{text!r} has no whole weight of at least 1 behind the @")
-        else:
-            members.append(member)
-            weights.append(int(weight))
-    if not table.has("models") or table.take("models") == []:
-        table.fault("models", "is required: a list of model ids")
-    if len({known[member].kind for member in members}) > 1:
-        table.fault("models", "must all be of one kind")
-    policy = cast("Policy", table.choice("policy", get_args(Policy), "order"))
-    if policy == "cheapest":
-        unpriced = [member for member in members if known[member].price is None]
-        if unpriced:
-            table.fault("policy", f"cheapest needs prices, and these have none: {', '.join(unpriced)}")
-    deadline = table.seconds("deadline", 0.0) if table.has("deadline") else table.take("deadline")
-    hedge = bool(table.flag("hedge", False))
-    table.close()
-    return Route(tuple(members), tuple(weights), policy, deadline, hedge)

@@ -8,12 +8,19 @@ from kenari.keys.client import lacks_client
 from kenari.providers.rows import ROWS
 from kenari.wire.address import is_loopback
 
+LEAST_SECRET = 20
 _KEY_ENV = {row.base_url: row.key_env for row in ROWS.values() if row.key_env}
 
 
 def notes_on(config: Config) -> tuple[str, ...]:
     """The notes, in the order of the configuration."""
-    return (*_on_workers(config), *_on_providers(config), *_on_models(config), *_on_store(config))
+    return (
+        *_on_workers(config),
+        *_on_providers(config),
+        *_on_models(config),
+        *_on_store(config),
+        *_on_secrets(config),
+    )
 
 
 def _on_workers(config: Config) -> list[str]:
@@ -61,6 +68,16 @@ def _on_store(config: Config) -> list[str]:
             "server.admin_listen: the management API speaks plain HTTP and is reached from other machines there"
         )
     return notes
+
+
+def _on_secrets(config: Config) -> list[str]:
+    """Secrets of one's own that can be guessed: they guard every key, bill and account."""
+    given = {"KENARI_SECRET": config.secret, "KENARI_ADMIN_TOKEN": config.admin_token}
+    return [
+        f"{name}: has fewer than {LEAST_SECRET} characters and may be guessed; make one with `openssl rand -hex 32`"
+        for name, value in given.items()
+        if value and len(value) < LEAST_SECRET
+    ]
 
 
 def _lacks(module: str) -> bool:

@@ -15,6 +15,7 @@ _SIZE = re.compile(r"(\d{1,15})(B|KiB|MiB|GiB)\Z", re.ASCII)
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 BYTES = {"GiB": 1024**3, "MiB": 1024**2, "KiB": 1024, "B": 1}
 _DECIMAL = re.compile(r"\d{1,15}(\.\d{1,15})?\Z", re.ASCII)
+_NAMED = ("providers", "models", "routes")
 _PRINTABLE = re.compile(r"[\x20-\x7e]*\Z")
 LONGEST = 366 * 24 * 3600.0
 """Seconds: no duration is longer. What is longer is a typing error, and overflows timers."""
@@ -187,7 +188,14 @@ class Table:
         """Name what nobody took."""
         for key in self._values:
             if key not in self._known:
-                self._faults.add(self.at(key), f"is not a known key{nearest(key, self._known)}")
+                self._faults.add(self.at(key), f"is not a known key{nearest(key, self._known) or self._unquoted(key)}")
+
+    def _unquoted(self, key: str) -> str:
+        """The hint for `[models.gpt-4.1]`: TOML takes the dot of a name without quotes for a table inside a table."""
+        group, _, name = self.path.partition(".")
+        if group not in _NAMED or not name or "." in name or not isinstance(self._values[key], dict):
+            return ""
+        return f'; a name with a dot belongs in quotes: [{group}."{name}.{key}"]'
 
     def file(self, key: str) -> str:
         """The path of a file that can be read, "" when it is not set."""
@@ -203,7 +211,7 @@ class Table:
         if text.startswith("env:"):
             value, source = self._env.get(text[4:], ""), text
             if not value:
-                self.fault(key, f"the environment has no {text[4:]}")
+                self.fault(key, f'the environment has no {text[4:]}. set it, or write "file:PATH"')
         elif text.startswith("file:"):
             source = text
             try:

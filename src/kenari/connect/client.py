@@ -32,7 +32,8 @@ class Start(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Client(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One client. In all texts `{url}`, `{v1}`, `{key}` and `{model}` stand for what `fill` is given.
+    """One client. In all texts `{url}`, `{v1}`, `{key}` and `{model}` stand for what `fill` is given; a setting that is
+    `"{window}"` or `"{cap}"` alone becomes that number.
 
     `settings` is merged into `file`, or `block` is put into it; `environment` is what its shell needs; `code` is an
     example for a library; `use` is what to type then.
@@ -57,11 +58,14 @@ class Client(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Server(msgspec.Struct, frozen=True):
-    """What a client is to use: the address without a path, a key and a model's name."""
+    """What a client is to use: the address without a path, a key and a model's name; the tokens of the model's window, and
+    of the longest answer to ask for. The two are what clients work well with where the server does not know better."""
 
     url: str
     key: str
     model: str
+    window: int = 131072
+    cap: int = 32000
 
 
 def names() -> list[str]:
@@ -85,6 +89,8 @@ def fill(client: Client, server: Server) -> Client:
 
 def _filled(value: Any, server: Server) -> Any:
     if isinstance(value, str):
+        if value in ("{window}", "{cap}"):
+            return server.window if value == "{window}" else server.cap
         url = server.url.rstrip("/")
         filled = value.replace("{url}", url).replace("{v1}", url + "/v1")
         return filled.replace("{key}", server.key).replace("{model}", server.model)

@@ -1,6 +1,7 @@
 """Listening sockets: host and port, IPv6, Unix sockets, TLS from certificate files."""
 
 import asyncio
+import errno
 import os
 import socket
 import ssl
@@ -14,6 +15,17 @@ from kenari.doors.edge import Edge
 BACKLOG = 4096
 HANDSHAKE_SECONDS = 15.0
 """A client that does not finish its TLS handshake has no connection yet that the edge could time."""
+_WHY = {
+    errno.EADDRINUSE: "it is in use. end the program that has it, or set another address",
+    errno.EADDRNOTAVAIL: "this machine has no such address. set one that it has",
+    errno.EACCES: "it is not allowed. set a port from 1024 on, a folder that can be written to, or give kenari the right",
+}
+
+
+def cannot_listen(setting: str, address: str, error: OSError) -> OSError:
+    """The same failure in words for the operator: which setting, which address, what to do."""
+    why = _WHY.get(error.errno or 0) or str(error.strerror or error).lower()
+    return OSError(f"[server] {setting} {address}: {why}")
 
 
 async def listen(edge: Edge, address: str, tls: ssl.SSLContext | None = None) -> str:

@@ -30,6 +30,15 @@ class NewEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     body: bytes
 
 
+def is_foreign(database: Database, sealing: Sealing) -> bool:
+    """Whether the last checkpoint, whoever wrote it, was stamped under another root secret than `sealing` has."""
+    for writer, seq, hash, time, mac in database.run(
+        "SELECT writer, seq, hash, time, mac FROM checkpoints ORDER BY time DESC LIMIT 1"
+    ):
+        return sealing.stamp(writer, seq, hash, time) != mac
+    return False
+
+
 class Chain:
     """This writer's chain. `append` moves the head; after a rollback `load` reads it anew."""
 

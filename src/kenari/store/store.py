@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import importlib
+import logging
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from kenari.core.ports import Hold, Reservation
 from kenari.core.windows import zone_of
 from kenari.store import answers, provider_keys
 from kenari.store.accounts import Changes
-from kenari.store.chain import Chain
+from kenari.store.chain import Chain, is_foreign
 from kenari.store.database import Broken, Database
 from kenari.store.lane import Done, Job, Lane, Waiter
 from kenari.store.money import Batch
@@ -48,6 +49,7 @@ from kenari.store.schema import migrate
 from kenari.store.sqlite import SqliteDatabase
 from kenari.store.upkeep import Upkeep
 
+_log = logging.getLogger("kenari.store")
 T = TypeVar("T")
 CLAIM_TRIES, CLAIM_PAUSE = 10, 0.2
 _Change: TypeAlias = Callable[[Database], Any]
@@ -124,8 +126,10 @@ class Store:
         """Write what waits and a last checkpoint, then disconnect."""
         with contextlib.suppress(StoreDown):  # the next process continues the chain without this checkpoint
             await self._change(lambda database: self._chain.stamp(database, self._now()))
-        await self._writer.close()
         await self._reader.close()
+        await (
+            self._writer.close()
+        )  # SQLite folds its log of recent writes into the file where a writer is the last to leave
 
     # accounts and keys
 
@@ -347,6 +351,11 @@ class Store:
             )
         migrate(database, self.settings.currency)
         self._chain.load(database)
+        if is_foreign(database, self._sealing):
+            _log.error(
+                "the secret is not the one that this store was kept under: no key of a customer opens, and the ledger does "
+                "not verify. put kenari.secret, or KENARI_SECRET, back as it was"
+            )
 
     def _work(self, batch: list[Job[Move | _Change]], done: Done) -> None:
         """Moves that follow one another go into one transaction; every other change has its own."""

@@ -11,6 +11,7 @@ from kenari.doors.admin.values import (
     Count,
     Duration,
     Endpoint,
+    Groups,
     Moment,
     NetworkText,
     SignedAmount,
@@ -127,7 +128,7 @@ class RequestPage(Strict):
 class UsageQuery(Strict):
     """Which requests are summed up, and by what: day, model, key, account, several joined by commas."""
 
-    by: Annotated[str, Meta(pattern=r"^(day|model|key|account)(,(day|model|key|account)){0,3}$")] = "day"
+    by: Groups = "day"
     since: When = msgspec.field(default="", name="from")
     until: When = msgspec.field(default="", name="to")
     account: Word = ""

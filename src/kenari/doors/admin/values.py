@@ -4,13 +4,13 @@ import difflib
 import ipaddress
 import re
 from datetime import UTC, date, datetime, time, tzinfo
-from typing import Annotated, TypeAlias, TypeVar
+from typing import Annotated, TypeAlias, TypeVar, get_args
 from urllib.parse import parse_qsl
 
 import msgspec
 from msgspec import Meta
 
-from kenari.core.caller import Network
+from kenari.core.caller import Network, Window
 from kenari.core.errors import KenariError, bad_request
 from kenari.core.price import format_amount, parse_amount
 from kenari.wire import jsonx
@@ -20,12 +20,15 @@ LATEST_TIME = 253402300799
 """Unix seconds: the end of the year 9999, after which dates have no form."""
 
 _CONTROL = r"\u0000-\u001f\u007f"
-Text: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200, pattern=f"^[^{_CONTROL}]+$")]
-Word: TypeAlias = Annotated[str, Meta(max_length=200, pattern=f"^[^{_CONTROL}]*$")]
+_TEXT, _WORD = f"^[^{_CONTROL}]+$", f"^[^{_CONTROL}]*$"
+_AMOUNT, _SIGNED = r"^[0-9]{1,9}(\.[0-9]{1,9})?$", r"^-?[0-9]{1,9}(\.[0-9]{1,9})?$"
+_LASTING = r"^[0-9]{1,7}(\.[0-9]{1,3})?(ms|s|m|h)$"
+Text: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200, pattern=_TEXT)]
+Word: TypeAlias = Annotated[str, Meta(max_length=200, pattern=_WORD)]
 Amount: TypeAlias = Annotated[
     str,
     Meta(
-        pattern=r"^[0-9]{1,9}(\.[0-9]{1,9})?$",
+        pattern=_AMOUNT,
         description="An amount of money: a decimal string in the currency, with at most nine decimals.",
         examples=["12.50"],
     ),
@@ -33,7 +36,7 @@ Amount: TypeAlias = Annotated[
 SignedAmount: TypeAlias = Annotated[
     str,
     Meta(
-        pattern=r"^-?[0-9]{1,9}(\.[0-9]{1,9})?$",
+        pattern=_SIGNED,
         description="An amount of money; one below zero takes back what was given.",
         examples=["12.50", "-3"],
     ),
@@ -41,7 +44,7 @@ SignedAmount: TypeAlias = Annotated[
 Duration: TypeAlias = Annotated[
     str,
     Meta(
-        pattern=r"^[0-9]{1,7}(\.[0-9]{1,3})?(ms|s|m|h)$",
+        pattern=_LASTING,
         description="A number with ms, s, m or h.",
         examples=["24h"],
     ),
@@ -78,23 +81,40 @@ ENDPOINTS = (
     "images/generations",
     "audio/speech",
     "audio/transcriptions",
+    "byok",
 )
+_ENDPOINT = f"^(/v1/)?({'|'.join(ENDPOINTS)})$"
+_GROUPS = r"^(day|model|key|account)(,(day|model|key|account)){0,3}$"
 Endpoint: TypeAlias = Annotated[
     str,
     Meta(
-        pattern=f"^(/v1/)?({'|'.join(ENDPOINTS)})$",
+        pattern=_ENDPOINT,
         description="A path below /v1, with or without that.",
         examples=["chat/completions"],
     ),
 ]
+Groups: TypeAlias = Annotated[str, Meta(pattern=_GROUPS)]
+"""What sums are grouped by."""
 
+_FORMS = {
+    _TEXT: "must hold no control characters",
+    _WORD: "must hold no control characters",
+    _AMOUNT: 'must be an amount like "12.50", with at most nine decimals',
+    _SIGNED: 'must be an amount like "12.50" or "-3", with at most nine decimals',
+    _LASTING: 'must be a number with ms, s, m or h, like "24h"',
+    _ENDPOINT: f"must be one of {', '.join(ENDPOINTS)}",
+    _GROUPS: "must be some of day, model, key, account, with commas between them",
+}
+"""What each pattern asks for, in words: a pattern is for machines."""
+_IN_WORDS = {repr(pattern)[1:-1]: words for pattern, words in _FORMS.items()}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _DURATION = re.compile(r"([0-9.]+)(ms|s|m|h)")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _UNKNOWN = re.compile(r"[oO]bject contains unknown field `(.*)`$")
 _MISSING = re.compile(r"[oO]bject missing required field `(.*)`$")
-_PATTERN = re.compile(r"expected `str` matching regex ")
+_PATTERN = re.compile(r"expected `str` matching regex '(.*)'$", re.DOTALL)
+_NO_WINDOW = re.compile(r"invalid enum value ")
 
 
 def units(text: str, param: str) -> int:
@@ -217,6 +237,8 @@ def _refusal(message: str, path: str, kind: type[msgspec.Struct]) -> KenariError
         where = f"{path}.{found.group(1)}" if path else found.group(1)
         return bad_request(f"{where}: is required", where)
     if found := _PATTERN.match(message):
-        message = "has not the form that it should; see the documentation of the management api"
+        message = _IN_WORDS[found.group(1)]
+    elif _NO_WINDOW.match(message):  # windows are the only words of this kind that come in
+        message = f"must be one of {', '.join(get_args(Window))}"
     where = shown(path)
     return bad_request(f"{where or 'the body'}: {message}", where or None)
