@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import msgspec
 import virtual_time
 
+from kenari.catalog.health import Health
 from kenari.catalog.models import Catalog, Model, TargetRef
 from kenari.core.errors import KenariError, interrupted
 from kenari.core.ids import Envelopes
@@ -16,6 +17,7 @@ from kenari.core.ports import Hold, Incoming, Line, Reservation, Take, Watcher
 from kenari.core.profile import Profile
 from kenari.dialects.registry import DIALECTS
 from kenari.doors.public import PublicDoor
+from kenari.gateway.routing import Routing
 from kenari.gateway.serve import Gateway
 from kenari.gateway.services import Own, Services
 from kenari.gateway.ticker import Ticker
@@ -448,3 +450,9 @@ COMPLETION = {
     "usage": {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12},
 }
 FORMATS = tuple(DIALECTS)
+
+
+def remembered(routing: Routing) -> dict[str, Health]:
+    """What a process remembers of the candidates it has called, by their names."""
+    marks = routing._health | routing._answers  # pyright: ignore[reportPrivateUsage]
+    return {mark.rpartition("@")[0]: routing._known(mark) for mark in marks}  # pyright: ignore[reportPrivateUsage]

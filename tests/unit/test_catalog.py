@@ -71,14 +71,14 @@ def test_an_empty_catalogue_is_a_list_too() -> None:
 
 def test_names_lead_to_their_model_s109() -> None:
     for name in ("vendor/model:free", "short", "smart"):
-        assert CATALOG.chat_model(name).targets == TARGET
+        assert CATALOG.entry_of(name, "chat").model.targets == TARGET
 
 
 @pytest.mark.parametrize("name", ["nothing", "", "vendor", "a\r\nb: c", "\ud800", "x" * 1000])
 def test_a_name_that_is_not_there_is_404_model_not_found(name: str) -> None:
     for body in (False, True):
         with pytest.raises(KenariError) as caught:
-            _ = model_body(CATALOG, name, False, everything) if body else CATALOG.chat_model(name)
+            _ = model_body(CATALOG, name, False, everything) if body else CATALOG.entry_of(name, "chat").model
         error = caught.value
         assert (error.code, error.status, error.param) == ("model_not_found", 404, "model")
         assert error.message.isprintable()
@@ -88,7 +88,7 @@ def test_a_name_that_is_not_there_is_404_model_not_found(name: str) -> None:
 @pytest.mark.parametrize("kind", [kind for kind in ENDPOINTS if kind != "chat"])
 def test_s173_a_model_of_another_kind_is_400_and_names_its_endpoint(kind: Kind) -> None:
     with pytest.raises(KenariError) as caught:
-        Catalog({"m": Model(id="m", targets=TARGET, kind=kind)}, {}).chat_model("m")
+        Catalog({"m": Model(id="m", targets=TARGET, kind=kind)}, {}).entry_of("m", "chat")
     assert (caught.value.code, caught.value.status, caught.value.param) == ("bad_request", 400, "model")
     assert ENDPOINTS[kind] in caught.value.message
 
@@ -96,7 +96,7 @@ def test_s173_a_model_of_another_kind_is_400_and_names_its_endpoint(kind: Kind) 
 def test_a_target_that_two_members_of_a_route_share_is_tried_once_m2() -> None:
     two = TargetRef("other", "b")
     models = {"a": Model(id="a", targets=TARGET), "b": Model(id="b", targets=(two, *TARGET))}
-    assert Catalog(models, {"r": Route(("a", "b", "a"))}).chat_model("r").targets == (*TARGET, two)
+    assert Catalog(models, {"r": Route(("a", "b", "a"))}).entry_of("r", "chat").model.targets == (*TARGET, two)
 
 
 def test_a_key_sees_what_its_scope_allows_and_only_that_m1() -> None:

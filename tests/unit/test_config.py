@@ -470,5 +470,5 @@ def test_what_check_prints_loads_back_as_the_same_configuration(text: str) -> No
 def test_a_route_is_a_name_for_its_models_m2() -> None:
     config = parse(MODEL + '[models.n]\ntargets = ["groq/b"]\n[routes.r]\nmodels = ["n", "m"]\n')
     catalog = Catalog(config.models, config.routes)
-    targets: Any = [target.model for target in catalog.chat_model("r").targets]
+    targets: Any = [target.model for target in catalog.entry("r").model.targets]
     assert targets == ["b", "a"]

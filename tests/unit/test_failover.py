@@ -8,7 +8,21 @@ from typing import Any, TypeVar
 
 import pytest
 import virtual_time
-from gateway_kit import COMPLETION, DONE, FORMATS, GOOD, PATHS, ROLE, STOP, Exchange, Rig, Script, chunk, error
+from gateway_kit import (
+    COMPLETION,
+    DONE,
+    FORMATS,
+    GOOD,
+    PATHS,
+    ROLE,
+    STOP,
+    Exchange,
+    Rig,
+    Script,
+    chunk,
+    error,
+    remembered,
+)
 from gateway_kit import plain as answer
 
 from kenari.catalog.models import Catalog, Model, Price, Route, TargetRef
@@ -202,7 +216,7 @@ def test_a_refused_key_is_set_aside_and_reported(caplog: pytest.LogCaptureFixtur
     async def story(town: Town) -> list[str]:
         for _ in range(2):
             assert (await town.ask()).status == 200
-        assert town.routing.report()["p1/vendor-model#1"].refused_until > 0
+        assert remembered(town.routing)["p1/vendor-model#1"].refused_until > 0
         return [request.headers.decode() for request in town.rig.upstream.requests]
 
     with caplog.at_level(logging.ERROR, "kenari.routing"):
@@ -224,7 +238,7 @@ def test_the_deadline_holds_over_all_candidates(client: str) -> None:
         assert 0.25 < town.services.clock() - began < 1.0
         assert got.status == 504
         assert town.rig.upstream.calls[-1].aborted
-        assert town.routing.report() == {}
+        assert remembered(town.routing) == {}
 
     play(Rig(Script(head_after=5)), story)
     play(Rig(Script([(0.1, None)]), Script([(0, ROLE), (5, TEXT)])), _two_within_the_deadline)
@@ -420,7 +434,7 @@ def test_tokens_are_counted_where_a_target_can_and_nobodys_health_is_touched_m4(
             exchange = Exchange("/v1/messages/count_tokens", body)
             await town.door.serve(exchange)
             counted.append((exchange.status, exchange.json["input_tokens"]))
-        assert town.routing.report() == {}
+        assert remembered(town.routing) == {}
         assert town.rig.books.lines == []
         return counted
 
@@ -463,7 +477,7 @@ def hedged(first: list[Script], second: list[Script]) -> tuple[list[Any], Any, l
         assert town.asked == ["p1"] * 20
         got = await town.ask(model="r")
         return (
-            [got, town.asked[20:], town.routing.report()],
+            [got, town.asked[20:], remembered(town.routing)],
             town.rig.books.lines[-1],
             [call.aborted for call in town.rig.upstream.calls[20:]],
         )

@@ -219,7 +219,7 @@ def test_memory_is_bounded_and_a_slow_provider_is_not_flooded(monkeypatch: pytes
             for _ in range(size >> 20):
                 client.send(block)
                 await client.writer.drain()
-                most = max(most, spools[0].in_memory if spools else 0)
+                most = max(most, len(spools[0]._tail) if spools else 0)  # pyright: ignore[reportPrivateUsage]
                 assert os.listdir(tmp_path) == []
             client.send(end)
             await client.writer.drain()

@@ -4,14 +4,14 @@ import json
 from typing import Any
 
 import pytest
-from messages_kit import FIXTURES, ID, STREAMS, answer, decode, encode, frames_of, request, stream
+from messages_kit import FIXTURES, ID, STREAMS, answer, decode, encode, frames_of, stream
 
 from kenari.core.errors import KenariError, interrupted
 from kenari.core.events import Args, Close, Event, Failure, Foreign, Meter, Open, Ping, Reason, Seal, Start, Stop, Text
 from kenari.core.fold import fold, unfold
 from kenari.core.profile import Profile
 from kenari.core.usage import Usage
-from kenari.dialects.messages import MESSAGES, encode_count
+from kenari.dialects.messages import MESSAGES
 
 PAGE = b"""event: message_start
 data: {"type":"message_start","message":{"id":"4f1c9a2e7b3d5a60","type":"message","role":"assistant","model":"step-3-7-flash:free","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":14,"output_tokens":0}}}
@@ -283,12 +283,6 @@ def test_input_is_always_an_object(arguments: bytes, shown: object) -> None:
     """S71: also where the model was cut off inside its arguments."""
     events = answered(Open(0, "call", "t", "f"), Args(0, arguments), Close(0), stop=Stop("length"))
     assert json.loads(MESSAGES.encode_reply(fold(events), answer()))["content"][0]["input"] == shown
-
-
-def test_count_tokens_answer() -> None:
-    """M4: the request is the same, without max_tokens; the answer is one number."""
-    assert request().max_output is None
-    assert json.loads(encode_count(7)) == {"input_tokens": 7}
 
 
 @pytest.mark.parametrize("name", [name for name in STREAMS if name not in ("error", "server_tool")])

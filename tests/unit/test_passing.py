@@ -147,7 +147,7 @@ def served(
         services: Any = door._gateway._services  # pyright: ignore[reportPrivateUsage]
         assert services.limits.in_flight == 0
         assert not [one for one in services.ticker._items if isinstance(one, Tab)]
-        health = door._gateway._services.routing.report()  # pyright: ignore[reportPrivateUsage]
+        health = kit.remembered(door._gateway._services.routing)  # pyright: ignore[reportPrivateUsage]
         fared = [
             (one.failures, one.excluded_until > 0, one.refused_until > 0, len(one.samples)) for one in health.values()
         ]

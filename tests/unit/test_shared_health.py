@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from gateway_kit import GOOD, Rig
+from gateway_kit import GOOD, Rig, remembered
 from hypothesis import given
 from hypothesis import strategies as st
 from test_health import broken
@@ -136,7 +136,7 @@ def test_what_one_process_meets_holds_for_all_and_for_those_that_come_later_m2(
         assert town.standings() == [there] * 3
         town.processes.append(town.process())
         assert town.standings() == [there] * 4
-        assert town.processes[3].report()[town.candidates[0].name].failures == (3 if there is Standing.OPEN else 0)
+        assert remembered(town.processes[3])[town.candidates[0].name].failures == (3 if there is Standing.OPEN else 0)
         town.met(town.processes[2], 200)
         assert len(set(town.standings())) == 1
         assert town.standings()[0] is (Standing.EXCLUDED if wait else Standing.READY)
@@ -168,7 +168,7 @@ def test_a_changed_key_begins_anew_and_a_reload_forgets_what_went_away() -> None
         assert routing.health(changed) == UNKNOWN
         assert standing(routing.health(first), town.clock()) is Standing.REFUSED
         routing.keep_only([changed, second])
-        assert routing.report() == {}
+        assert remembered(routing) == {}
         own = msgspec.structs.replace(first, own=True)
         assert town.processes[1].health(own) == UNKNOWN  # what befell our key says nothing of a caller's
         assert "sk-" not in routing.mark(first)
@@ -183,9 +183,9 @@ def test_a_reload_makes_a_process_forget_what_went_away(tmp_path: Path) -> None:
         server = Server(keep.config, keep.kept)
         routing: Routing = server._routing  # pyright: ignore[reportPrivateUsage]
         routing.hear("gone/model@0123", News(failures=3, retry_in=9.0))
-        assert list(routing.report()) == ["gone/model"]
+        assert list(remembered(routing)) == ["gone/model"]
         server.apply(keep.config)
-        assert routing.report() == {}
+        assert remembered(routing) == {}
         await server.close()
         await keep.close()
 

@@ -181,10 +181,6 @@ class Catalog:
             raise wrong_kind(name, entry.model.kind, kind)
         return entry
 
-    def chat_model(self, name: str) -> Model:
-        """The chat model of this name. Raises as `entry_of`."""
-        return self.entry_of(name, "chat").model
-
 
 def not_there(name: str) -> KenariError:
     """The 404 of a name that stands for nothing, or for nothing that this key may see."""

@@ -16,7 +16,8 @@ Ending: TypeAlias = Literal["done", "length", "failed", "client_closed", "crashe
 
 
 class Leg(msgspec.Struct, frozen=True):
-    """One call of a provider within a client's request: an attempt, later also a round of server tools."""
+    """One call of a provider within a client's request: an attempt at its answer, or a round of server tools. The bill adds
+    up the legs."""
 
     target: str
     usage: Usage
@@ -30,7 +31,8 @@ class Leg(msgspec.Struct, frozen=True):
 
 
 class Line(msgspec.Struct, kw_only=True):
-    """All that is known of one finished request: what the log says of it now, and the bill later. No text of anyone."""
+    """All that is known of one finished request: the log, the metrics and the bill are made of it. It holds no text of a
+    prompt or an answer."""
 
     id: str
     account: str = ""
@@ -77,8 +79,7 @@ class Repeat(msgspec.Struct, frozen=True):
 class Reservation(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be set aside before a provider is called (U5, F8). Amounts in 1e-9 currency units.
 
-    `amount` is wanted; anything down to `least` is enough when the caller left the cap open. `estimate` is what a crash
-    before the first journalled estimate costs: 0, for nothing was made yet.
+    `amount` is wanted; anything down to `least` is enough when the caller left the cap open.
     """
 
     id: str

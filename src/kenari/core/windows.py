@@ -29,18 +29,6 @@ def window_start(window: Window, now: float, zone: tzinfo) -> float:
     return day.timestamp()
 
 
-def window_end(window: Window, now: float, zone: tzinfo) -> float | None:
-    """When the window that holds `now` ends and the next one begins; None for `total`."""
-    if window == "total":
-        return None
-    start = datetime.fromtimestamp(window_start(window, now, zone), zone)
-    if window == "month":
-        following = (start.replace(day=1) + timedelta(days=32)).replace(day=1)
-    else:
-        following = start + timedelta(days=7 if window == "week" else 1)
-    return following.timestamp()
-
-
 def day_of(now: float, zone: tzinfo) -> str:
     """The date of a time, as YYYY-MM-DD."""
     return datetime.fromtimestamp(now, zone).strftime("%Y-%m-%d")

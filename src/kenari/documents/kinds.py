@@ -10,7 +10,6 @@ MAX_ENTRIES = 10_000
 MAX_UNPACKED = 512 * 1024 * 1024
 """Bytes that an office file may unpack to, by its own table of contents; a worker's memory ends it earlier."""
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
-_SHEETS = ("xl/workbook.xml", "xl/workbook.bin", "content.xml")
 _IMAGES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"BM", b"II*\0", b"MM\0*")
 _BINARY = bytes([*range(9), *range(14, 27), *range(28, 32)])
 

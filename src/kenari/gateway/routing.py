@@ -191,11 +191,6 @@ class Routing:
             health = self._health[mark] = rules.answered(health, answers.last, answers.first_contents)
         return health
 
-    def report(self) -> dict[str, Health]:
-        """What is remembered of every candidate by its name, for operators."""
-        marks = self._health | self._answers
-        return {mark.rpartition("@")[0]: self._known(mark) for mark in marks}
-
     def hear(self, mark: str, news: News) -> None:
         """What another process knows of a candidate."""
         health = rules.learned(self._known(mark), news, self._clock())

@@ -1,4 +1,6 @@
-"""The keeper's books, as far as there is no money yet: every request leaves one structured line in the log.
+"""The books of a node without a store: nothing is billed, and every request leaves one structured line in the log.
+
+A node that bills has `ledger_books.py`, which writes its log through these books.
 
 What a node must have once lives in the keeper; with one process its ports are plain calls (docs/decisions/0004).
 """
@@ -50,14 +52,13 @@ class LogBooks:
         self._lines: list[tuple[float, Line | Callable[[], Line]]] = []
         self._scheduled = False
         self._second, self._prefix = -1, ""
-        self._forms: dict[
-            tuple[Alike | str | int, ...], str
-        ] = {}  # by what lines have in common, beside times and tokens
+        self._forms: dict[tuple[Alike | str | int, ...], str] = {}
+        """Lines with places for id, times and tokens, by all else that they say."""
         self._owned: dict[str, tuple[str, Reservation]] = {}
         self.in_flight = 0
 
     async def reserve(self, reservation: Reservation, owner: str = "") -> Hold:
-        """Admit the request; the bootstrap key has no balance to check. `owner` names the worker it is for."""
+        """Admit the request: without a store there is no balance to check. `owner` names the worker it is for."""
         if owner:
             self._owned[reservation.id] = (owner, reservation)
         return self.admit(reservation)
@@ -136,7 +137,7 @@ class LogBooks:
         if line.notices or not line.id.isalnum():
             return _json(self._record(now, line)) + "\n"
         usage, first = line.usage, line.first_content_ms
-        like = (
+        like = (  # named again, not by one list for both: an attrgetter takes four times as long
             line.account,
             line.key,
             line.model,

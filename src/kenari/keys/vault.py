@@ -54,10 +54,6 @@ class Vault:
             raise Unreadable(f"the key of {account} for {provider} was changed")
         return secret.decode()
 
-    def is_current(self, sealed: bytes) -> bool:
-        """Whether it was sealed under the present master key."""
-        return sealed[1 : 1 + _NAME] == self._now
-
 
 def hint_of(secret: str) -> str:
     """The last letters of a key that is long enough to lose them."""

@@ -77,12 +77,6 @@ class Message(msgspec.Struct, frozen=True):
     content: Any = None
 
 
-class StreamOptions(msgspec.Struct, frozen=True):
-    """`stream_options`."""
-
-    include_usage: bool | None = None
-
-
 class ChatRequest(msgspec.Struct, frozen=True):
     """The part of a chat completions request that the scripted model looks at."""
 

@@ -47,7 +47,7 @@ def fit(request: Request, target: Target, seal_key: Callable[[str], str] | None 
     turns = request.turns if texts else fit_reasoning(pair_results(request.turns), target)
     turns = fit_content(turns, request.origin, target, notices)
     if not texts:
-        turns = rename_calls(turns, request, names)
+        turns = rename_calls(turns, names)
         if target.profile.unsigned_calls:
             turns = sign_calls(turns, target.profile.unsigned_calls)
     if request.origin != "messages" and target.takes_breakpoints():

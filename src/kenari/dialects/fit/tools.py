@@ -7,7 +7,6 @@ from kenari.core.errors import bad_request
 from kenari.core.ids import squeeze_name
 from kenari.core.request import CallPart, Notice, Part, Request, Tool, ToolChoice, ToolName, Turn
 from kenari.dialects.fit.target import Target
-from kenari.wire import jsonx
 
 _TEXT_INPUT = Raw(
     b'{"type":"object","properties":{"input":{"type":"string"}},"required":["input"],"additionalProperties":false}'
@@ -74,7 +73,7 @@ def _require_tool(choice: ToolChoice, known: list[tuple[str, ToolName]]) -> Tool
     )
 
 
-def rename_calls(turns: list[Turn], request: Request, names: dict[str, ToolName]) -> list[Turn]:
+def rename_calls(turns: list[Turn], names: dict[str, ToolName]) -> list[Turn]:
     """Earlier calls under the names that the provider sees, freeform ones as functions with one argument `input`."""
     seen_of = {(own.namespace, own.name): seen for seen, own in names.items()}
     return [_rename_turn(turn, seen_of) if turn.role == "assistant" else turn for turn in turns]
@@ -105,16 +104,3 @@ def _function_arguments(part: CallPart) -> tuple[bytes, bool]:
     if not part.custom:
         return part.arguments, part.quoted
     return b'{"input":"' + part.arguments + b'"}', False
-
-
-def call_input(arguments: str) -> str | None:
-    """The text of a freeform call out of its function arguments; None when it is not in the agreed form."""
-    try:
-        fields = jsonx.value(arguments.encode("utf-8", "replace"))
-    except jsonx.Malformed:
-        return None
-    match fields:
-        case {"input": str() as text}:
-            return text
-        case _:
-            return None

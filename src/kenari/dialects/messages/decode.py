@@ -165,7 +165,7 @@ class MessagesDecoder:
         self._failed = True
         return [Failure(failure_in_body(data))]
 
-    def _unreadable(self, data: bytes) -> list[Event]:
+    def _unreadable(self) -> list[Event]:
         """A frame of ours that cannot be read would tear a hole into the answer."""
         if self._stopped:
             return []
@@ -175,7 +175,7 @@ class MessagesDecoder:
     def _begin(self, data: bytes) -> list[Event]:
         start, _ = read_frame(wire.MESSAGE_START, data)
         if start is None:
-            return self._unreadable(data)
+            return self._unreadable()
         if self._started:
             return []
         self._started = True
@@ -196,7 +196,7 @@ class MessagesDecoder:
         if start is not None:
             block, _ = read_frame(wire.BLOCK, bytes(start.content_block))
         if start is None or block is None:
-            return self._unreadable(data)
+            return self._unreadable()
         if self._stopped:
             return []
         self._note_halves(split)
@@ -253,7 +253,7 @@ class MessagesDecoder:
     def _grow(self, data: bytes) -> list[Event]:
         told, split = read_frame(wire.BLOCK_DELTA, data)
         if told is None:
-            return self._unreadable(data)
+            return self._unreadable()
         if split:
             self._note_halves(split)
         block = self._blocks.get(told.index)
@@ -348,7 +348,7 @@ class MessagesDecoder:
         """Usage, and the stop reason when it is known."""
         told, _ = read_frame(wire.MESSAGE_END, data)
         if told is None:
-            return self._unreadable(data)
+            return self._unreadable()
         events = self._ready()
         stop = told.delta
         ends = stop is not None and not jsonx.is_null(stop.stop_reason) and not self._stopped

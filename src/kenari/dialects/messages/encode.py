@@ -327,11 +327,6 @@ def encode_error(error: KenariError, request_id: str) -> bytes:
     return jsonx.encode({"type": "error", "error": inner, "request_id": request_id})
 
 
-def encode_count(tokens: int) -> bytes:
-    """The answer of `count_tokens` (M4)."""
-    return b'{"input_tokens":%d}' % tokens
-
-
 def encode_reply(reply: Reply, answer: Answer) -> bytes:
     """The message object."""
     return jsonx.encode(

@@ -40,11 +40,6 @@ class Spool:
         """Bytes that have come."""
         return self._stored + len(self._tail)
 
-    @property
-    def in_memory(self) -> int:
-        """Bytes of these that are held in memory."""
-        return len(self._tail)
-
     def put(self, data: bytes) -> None:
         """The next bytes."""
         if self._error is not None or self._closed:
