@@ -35,21 +35,20 @@ DRAIN_SECONDS = 5.0
 class Attempt:
     """Hears of one provider call and feeds the sink. `done` is told when nothing more comes of it.
 
-    After that `error` says how it failed (None: it did not), `left` that the client went away, and `sent` that the provider
-    had the request by then, `gate.content` whether
-    the client may have seen something, `usage` what it used, `status` the provider's (0 for none). `clock` is the loop's time.
+    After that `error` says how it failed (None: it did not), `left` that the client went away and `sent` that the provider had
+    the request by then, `gate.content` whether the client may have seen something, `usage` what it used, `status` the
+    provider's (0 for none). `clock` is the loop's time, `asked` the request that the provider's was made of.
     """
 
     # said of few attempts, and so the class's: an object with more than thirty members takes three times the memory
     error: KenariError | None = None
-    left = sent = cut = False
-    paused = False
-    """The client reads too slowly, and so nothing is read from the provider: its silence is not its own."""
+    left = sent = cut = paused = (
+        False  # `paused`: the client reads too slowly, and so nothing is read from the provider: its silence is not its own
+    )
     names: tuple[str, str] = ("", "")
     tally: Tally | None = None
     _headers: Mapping[bytes, bytes] = MappingProxyType({})  # of an error
     asked: Request | None = None
-    """What `request` was made of."""
     until = math.inf
     """The loop's time by which the first content has to be there, whatever the provider's own time-outs."""
 
@@ -109,8 +108,8 @@ class Attempt:
     @property
     def request(self) -> Request:
         """What the provider was asked; of what passed only a sample was read."""
-        request = self._request
-        return self._candidate.dialect.decode_request(self._sink.exchange.body) if request.sample else request
+        sample = self._request.sample
+        return self._candidate.dialect.decode_request(self._sink.exchange.body) if sample else self._request
 
     @property
     def count(self) -> Count:
@@ -329,9 +328,8 @@ class Attempt:
         """Let go of what was asked, for nobody else will be asked once there is content."""
         if not self.gate.content or not self.count.settle():
             return False
-        self._request.forget()
-        if self.asked is not None:
-            self.asked.forget()
+        for request in filter(None, (self._request, self.asked)):
+            request.forget()
         return True
 
     # -- time

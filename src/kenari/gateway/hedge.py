@@ -61,60 +61,60 @@ class Inlet(Protocol):
 
 
 class Race:
-    """The source of a sink while two attempts run. `won` is called once, with the lane of the winner, before its first
+    """The source of a sink while two attempts run. `won` is called once, with the winner, before its first
     events go out."""
 
-    def __init__(self, sink: Sink, won: Callable[["Lane"], None]) -> None:
+    def __init__(self, sink: Sink, won: Callable[["Entrant"], None]) -> None:
         self._sink, self._won = sink, won
-        self._lanes: list[Lane] = []
-        self.winner: Lane | None = None
+        self._entrants: list[Entrant] = []
+        self.winner: Entrant | None = None
 
-    def lane(self) -> "Lane":
+    def enter(self) -> "Entrant":
         """A place in the race."""
-        lane = Lane(self, self._sink)
-        self._lanes.append(lane)
-        return lane
+        entrant = Entrant(self, self._sink)
+        self._entrants.append(entrant)
+        return entrant
 
     def attach(self) -> None:
         """The race feeds the sink while nobody has won."""
         if self.winner is None:
             self._sink.attach(self)
 
-    def claim(self, lane: "Lane") -> bool:
-        """Whether this lane feeds the sink: the first one that asks wins, and the others are broken off."""
+    def claim(self, entrant: "Entrant") -> bool:
+        """Whether this entrant feeds the sink: the first one that asks wins, and the others are broken off."""
         if self.winner is None:
-            self.winner = lane
-            self._won(lane)
-            self._sink.attach(lane.source)
-            for other in self._lanes:
-                if other is not lane and other.source is not None:
+            self.winner = entrant
+            self._won(entrant)
+            self._sink.attach(entrant.source)
+            for other in self._entrants:
+                if other is not entrant and other.source is not None:
                     other.source.leave()
-        return self.winner is lane
+        return self.winner is entrant
 
     def leave(self) -> None:
         """The client has gone: all of them are broken off."""
-        for lane in self._lanes:
-            if lane.source is not None:
-                lane.source.leave()
+        for entrant in self._entrants:
+            if entrant.source is not None:
+                entrant.source.leave()
 
     def pause(self) -> None:
         """The client reads too slowly."""
-        for lane in self._lanes:
-            if lane.source is not None:
-                lane.source.pause()
+        for entrant in self._entrants:
+            if entrant.source is not None:
+                entrant.source.pause()
 
     def resume(self) -> None:
         """The client reads again."""
-        for lane in self._lanes:
-            if lane.source is not None:
-                lane.source.resume()
+        for entrant in self._entrants:
+            if entrant.source is not None:
+                entrant.source.resume()
 
     def forget(self) -> bool:
         """Nobody has won."""
         return False
 
 
-class Lane:
+class Entrant:
     """What one of the attempts sees of the sink."""
 
     def __init__(self, race: Race, sink: Sink) -> None:

@@ -19,7 +19,7 @@ from kenari.dialects.fit import fit
 from kenari.gateway.attempt import Attempt
 from kenari.gateway.billing import billed_usage, leg_of
 from kenari.gateway.heads import JSON, STREAM, id_lines, ignored_line, target_lines
-from kenari.gateway.hedge import Done, Inlet, Lane, Race
+from kenari.gateway.hedge import Done, Entrant, Inlet, Race
 from kenari.gateway.loop import Loop, needs_loop
 from kenari.gateway.media import Preparation, has_media
 from kenari.gateway.plan import Candidate, Plan, headers_for, own_refused
@@ -46,12 +46,12 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class Try(msgspec.Struct, frozen=True, eq=False):
-    """An attempt under way: with what request, from when, and by which lane it reaches the sink."""
+    """An attempt under way: with what request, from when, and by which inlet it reaches the sink."""
 
     candidate: Candidate
     fitted: Request
     attempt: Attempt
-    lane: Inlet
+    inlet: Inlet
     began: float
 
 
@@ -260,7 +260,7 @@ class Run:
             return [await self.attempt(candidate, until)]
         race = Race(self._sink, self._won)
         waits: list[asyncio.Future[None]] = [asyncio.get_running_loop().create_future()]
-        first = self._open(candidate, request, until, race.lane(), waits[0])
+        first = self._open(candidate, request, until, race.enter(), waits[0])
         if isinstance(first, Outcome):
             return [first]
         self._present(first)
@@ -270,7 +270,7 @@ class Run:
             await asyncio.wait([waits[0]], timeout=after)
             if not first.attempt.done.done() and race.winner is None and not self.committed:
                 other: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-                second = self._open(rival, request, until, race.lane(), other)
+                second = self._open(rival, request, until, race.enter(), other)
                 if not isinstance(second, Outcome):
                     waits.append(other)
                     tries.append(second)
@@ -280,12 +280,12 @@ class Run:
         finally:
             for one in tries:
                 self._rest(one)
-        tries.sort(key=lambda one: one.lane is race.winner and race.winner is not None)
+        tries.sort(key=lambda one: one.inlet is race.winner and race.winner is not None)
         # who pays when the client goes: one of the two, never both
-        payer = race.winner or next((one.lane for one in tries if one.attempt.left), None)
-        return [self._closed(one, lost=one.attempt.left and one.lane is not payer) for one in tries]
+        payer = race.winner or next((one.inlet for one in tries if one.attempt.left), None)
+        return [self._closed(one, lost=one.attempt.left and one.inlet is not payer) for one in tries]
 
-    def _open(self, candidate: Candidate, request: Request, until: float, lane: Inlet, done: Done) -> "Try | Outcome":
+    def _open(self, candidate: Candidate, request: Request, until: float, inlet: Inlet, done: Done) -> "Try | Outcome":
         """An attempt that is ready to start, or the outcome of a candidate that cannot take the request."""
         fitted = self._fitted
         if fitted is None:
@@ -295,9 +295,9 @@ class Run:
                 return Outcome(candidate=candidate, error=refused, called=False)
             if candidate.provider.profile.stream_always:
                 fitted.stream = True
-        attempt = Attempt(candidate, fitted, lane, done, self._services.clock)
+        attempt = Attempt(candidate, fitted, inlet, done, self._services.clock)
         attempt.asked, attempt.names, attempt.until = request, (candidate.target.model, self._request.model), until
-        return Try(candidate, fitted, attempt, lane, self._services.clock())
+        return Try(candidate, fitted, attempt, inlet, self._services.clock())
 
     def _start(self, one: "Try") -> None:
         candidate, provider = one.candidate, one.candidate.provider
@@ -327,9 +327,9 @@ class Run:
         if one.fitted.notices != self._line.notices:
             self._note(one.fitted.notices)
 
-    def _won(self, lane: Lane) -> None:
+    def _won(self, winner: Entrant) -> None:
         for one in self._tries:
-            if one.lane is lane:
+            if one.inlet is winner:
                 self._present(one)
                 if self._tab is not None:
                     self._tab.begin(one.attempt, self._services.pricing.price(one.candidate.model))
@@ -340,7 +340,7 @@ class Run:
 
     def _closed(self, one: "Try", lost: bool = False) -> Outcome:
         candidate, attempt = one.candidate, one.attempt
-        if not isinstance(one.lane, Loop):  # a loop knows itself what it has shown
+        if not isinstance(one.inlet, Loop):  # a loop knows itself what it has shown
             self._content = self._content or attempt.gate.content
         self._account(one, lost)
         first = attempt.first_content
