@@ -42,9 +42,7 @@ class Attempt:
 
     # said of few attempts, and so the class's: an object with more than thirty members takes three times the memory
     error: KenariError | None = None
-    left = sent = cut = paused = (
-        False  # `paused`: the client reads too slowly, and so nothing is read from the provider: its silence is not its own
-    )
+    left = sent = cut = paused = False  # while it is paused a provider's silence is not its own
     names: tuple[str, str] = ("", "")
     tally: Tally | None = None
     _headers: Mapping[bytes, bytes] = MappingProxyType({})  # of an error
