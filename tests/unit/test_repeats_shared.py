@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -186,7 +186,7 @@ def test_what_is_kept_cannot_be_read_in_the_store_and_goes(tmp_path: Path) -> No
 
 
 def count(folder: Path) -> int:
-    with sqlite3.connect(f"file:{folder}/kenari.db?mode=ro", uri=True) as connection:
+    with closing(sqlite3.connect(f"file:{folder}/kenari.db?mode=ro", uri=True)) as connection:
         return connection.execute("SELECT COUNT(*) FROM answers").fetchone()[0]
 
 
