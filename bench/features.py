@@ -29,7 +29,7 @@ WITHOUT = (
         "if self._media is not None or request.served or request.format is not None:",
         "if False:",
     ),
-    ("gateway/run.py", "        if not isinstance(one.lane, Loop):  # a loop", "        if True:  # a loop"),
+    ("gateway/run.py", "        if not isinstance(one.inlet, Loop):  # a loop", "        if True:  # a loop"),
     ("gateway/direct.py", "request.format is None\n        and not request.served\n        and (", "(True or "),
     ("dialects/fit/request.py", "if request.format is not None:", "if False:"),
     ("dialects/fit/request.py", "        and request.format is None\n", ""),
