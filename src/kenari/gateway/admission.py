@@ -60,6 +60,20 @@ class Entry:
     `exchange` is where answers go from now on.
     """
 
+    __slots__ = (
+        "_books",
+        "_clock",
+        "_detached",
+        "_limits",
+        "_pricing",
+        "admission",
+        "began",
+        "dialect",
+        "exchange",
+        "hold",
+        "line",
+    )
+
     def __init__(
         self, services: Services, exchange: Exchange, dialect: Dialect, line: Line, began: float | None = None
     ) -> None:

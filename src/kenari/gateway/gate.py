@@ -39,6 +39,8 @@ class Gate:
     `output_bytes` counts the escaped bytes of all it said, for estimates.
     """
 
+    __slots__ = ("_calls", "_cap", "_held", "_names", "content", "error", "output_bytes", "phase", "stop", "usage")
+
     def __init__(self, names: dict[str, ToolName], cap: int | None = None) -> None:
         self.phase = Phase.HOLD
         self.error: KenariError | None = None

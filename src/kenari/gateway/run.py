@@ -58,6 +58,8 @@ class Try(msgspec.Struct, frozen=True, eq=False):
 class Sealer:
     """Seals proofs for the caller; `maker` is who made them: the target that is being tried."""
 
+    __slots__ = ("_envelopes", "maker")
+
     def __init__(self, envelopes: Envelopes) -> None:
         self.maker = ""
         self._envelopes = envelopes

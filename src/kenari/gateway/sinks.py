@@ -48,6 +48,8 @@ class Sink:
     on. `ended` is true when the last byte has been handed over.
     """
 
+    __slots__ = ("_paused", "_source", "begun", "ended", "exchange", "head")
+
     def __init__(self, exchange: Exchange, head: bytes) -> None:
         self.exchange = exchange
         self.head = head
@@ -116,6 +118,19 @@ class Sink:
 class StreamSink(Sink):
     """A client's stream. What writes it is made once a provider has been asked. `silence` are the seconds after which a comment
     and a real no-op are due, `clock` is the loop's time."""
+
+    __slots__ = (
+        "_answer",
+        "_clock",
+        "_dialect",
+        "_keepalive",
+        "_kept",
+        "_last_bytes",
+        "_last_event",
+        "_made",
+        "_noop_after",
+        "_quick",
+    )
 
     def __init__(
         self,
@@ -240,6 +255,8 @@ class StreamSink(Sink):
 
 class PlainSink(Sink):
     """One JSON object of the client's dialect; a plain answer has no sign of life, and needs none (D22)."""
+
+    __slots__ = ("_answer", "_dialect", "_fold")
 
     def __init__(self, exchange: Exchange, dialect: Dialect, answer: Answer, head: bytes) -> None:
         super().__init__(exchange, head)

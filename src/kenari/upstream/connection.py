@@ -161,7 +161,7 @@ class Connection(asyncio.Protocol):
         self._paused = False
         self._sender: Sender | None = None
         self._known: KnownHead | None = None  # of the last answer that was whole in one reading
-        self._known_headers: dict[bytes, bytes] = {}
+        self._known_headers = self._headers
         self.idle_since = 0.0
         self.quick: Callable[[bytes], bool] | None = None  # takes whole chunks unread, while the parser is between two
 

@@ -27,6 +27,8 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
 class Frames:
     """Cuts a provider's bytes into frames. `comments` counts comment lines, which are a sign of life (S14)."""
 
+    __slots__ = ("_after_cr", "_long", "_loose", "_start", "_tail", "comments")
+
     def __init__(self) -> None:
         self.comments = 0
         self._tail = b""

@@ -42,6 +42,26 @@ _OPENING = frozenset((Start, Open, Close))
 class ChatDecoder:
     """One stream of a chat provider."""
 
+    __slots__ = (
+        "_answer_id",
+        "_block",
+        "_calls",
+        "_detailed",
+        "_details",
+        "_failed",
+        "_halves",
+        "_older",
+        "_open",
+        "_reasoning",
+        "_splice",
+        "_spliced",
+        "_started",
+        "_stopped",
+        "_tags",
+        "_usage",
+        "done",
+    )
+
     def __init__(self, profile: Profile, answer_id: str) -> None:
         self.done = False
         self._answer_id = answer_id

@@ -32,9 +32,30 @@ DONE = b"data: [DONE]\n\n"
 _ENDS = (Start, Meter, Stop, Sources)
 """Events of which something is said at the end only."""
 
+_NOTHING_USED = Usage()
+
 
 class ChatEncoder:
     """One client stream: `data:` frames of chat.completion.chunk objects (S36-S54)."""
+
+    __slots__ = (
+        "_answer",
+        "_hide",
+        "_length",
+        "_older",
+        "_prefix",
+        "_proofs",
+        "_proven",
+        "_sources",
+        "_stop",
+        "_suffix",
+        "_text",
+        "_text_end",
+        "_thought",
+        "_tools",
+        "_usage",
+        "started",
+    )
 
     def __init__(self, answer: Answer) -> None:
         self.started = False
@@ -49,7 +70,7 @@ class ChatEncoder:
         self._text_end = b'"}' + self._suffix
         self._tools: dict[int, bytes] = {}  # block index -> tool index
         self._older = _is_older(answer)
-        self._usage = Usage()
+        self._usage = _NOTHING_USED
         self._stop: Stop | None = None
         self._sources: Sources | None = None
         self._proofs: list[Proof] = []  # of all blocks so far

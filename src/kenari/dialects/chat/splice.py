@@ -20,6 +20,8 @@ MANY = 4
 class Splice:
     """The frame of the last plain delta: `prefix` up to its text, `suffix` behind it; empty until one was seen."""
 
+    __slots__ = ("_learned", "_prefix", "_suffix")
+
     def __init__(self) -> None:
         self._prefix = b""
         self._suffix = b""

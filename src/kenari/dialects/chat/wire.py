@@ -107,6 +107,8 @@ _USAGE = lenient(UsageWire)
 class UsageSeen:
     """The last non-zero report of each count (U1): later chunks may correct or complete earlier ones."""
 
+    __slots__ = ("_cached", "_completion", "_prompt", "_reasoning", "_written")
+
     def __init__(self) -> None:
         self._prompt = self._completion = 0
         self._cached: int | None = None
