@@ -38,7 +38,7 @@ from kenari.gateway.vocabulary import Vocabularies
 from kenari.keep import Keep, Kept, say
 from kenari.keeper.pins import ValkeyPins
 from kenari.keeper.secrets import KEY_FILE
-from kenari.memory import allow_many_files, settle_memory
+from kenari.memory import allow_many_files, give_back, settle_memory
 from kenari.node import Fault, Read, Reload, Signals, WorkersNode
 from kenari.providers.base import Provider
 from kenari.store.records import Conflict, StoreDown
@@ -197,6 +197,7 @@ class Server:
         door = self._door(config)
         self._edge = Edge(door.serve, door.refuse, edge_limits(settings), STREAMED_PATHS)
         self._edge.begin, self._edge.screen = door.begin, door.screen
+        self._edge.give_back = give_back
 
     def apply(self, config: Config) -> None:
         """Serve new requests by this configuration. Raises OSError when its certificate cannot be had."""

@@ -216,6 +216,41 @@ def test_a_slow_reader_pauses_the_answer_and_memory_stays_bounded() -> None:
     run(main())
 
 
+def test_memory_is_given_back_once_when_clients_stop_to_read(quick: None) -> None:
+    """What was read for them before they stopped lies free between other things; other requests give no cause."""
+
+    async def main() -> None:
+        given: list[None] = []
+        watch = Watch()
+
+        async def act(exchange: Exchange) -> None:
+            if exchange.path == "/v1/models":
+                exchange.answer(200, b"", b"{}")
+                return
+            exchange.watcher = watch
+            exchange.begin(200, b"")
+            while not watch.paused.is_set():
+                exchange.write(b"x" * 50_000)
+                await asyncio.sleep(0)
+
+        async with edge_for(Desk(act)) as (edge, port), client_of(port, limit=1000) as client:
+            edge.give_back = lambda: given.append(None)
+            client.send(b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n")
+            await client.answer()
+            await asyncio.sleep(0.1)
+            assert not given
+            client.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+            client.send(GET)
+            async with asyncio.timeout(PATIENCE):
+                await watch.paused.wait()
+            await until(lambda: bool(given))
+            edge.slowed()
+            await asyncio.sleep(0.1)
+            assert len(given) == 1
+
+    run(main())
+
+
 async def drained(client: Client) -> bytes:
     got = b""
     async with asyncio.timeout(PATIENCE):

@@ -135,7 +135,7 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The client reads too slowly."""
-        self._unread = Unread(self._edge.loop.time())
+        self._unread = self._edge.slowed()
         if self._current is not None and self._current.watcher is not None:
             self._current.watcher.on_pause()
 

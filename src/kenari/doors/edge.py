@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import os
 import traceback
 from collections.abc import Callable, Coroutine
@@ -14,6 +15,7 @@ from kenari.doors.answering import REQUEST_TASK
 from kenari.doors.connection import Connection
 from kenari.doors.exchange import Living
 from kenari.doors.limits import EdgeLimits, Screen
+from kenari.doors.unread import Unread
 from kenari.wire.outbox import Outbox
 
 Serve: TypeAlias = Callable[[Exchange], Coroutine[Any, Any, None]]
@@ -22,6 +24,7 @@ Refuse: TypeAlias = Callable[[Exchange, KenariError], None]
 
 _log = logging.getLogger("kenari.edge")
 TICK_SECONDS = 0.5
+GIVE_BACK_SECONDS = 5.0
 IDS_AT_ONCE = 256
 
 
@@ -39,6 +42,8 @@ class Edge:
         beginning only says so by True."""
         self.screen: Screen = _welcome
         """Says what is wrong with a request by its head, where its body is large: then that is not taken."""
+        self.give_back: Callable[[], None] = _keep
+        """Gives free memory back to the system. A client that stops to read leaves what was read for it meanwhile."""
         self.limits = limits
         self.streamed = streamed
         self.loop = asyncio.get_running_loop()
@@ -50,6 +55,8 @@ class Edge:
         self._empty: asyncio.Event = asyncio.Event()
         self._empty.set()
         self._ids: list[str] = []
+        self._slowed = False  # some client, since memory was given back
+        self._gave_back = -math.inf
 
     def __call__(self) -> Connection:
         """A new connection: the protocol factory of `loop.create_server`."""
@@ -70,6 +77,11 @@ class Edge:
         if not self._ids:
             self._ids = request_ids(os.urandom(request_id_bytes(IDS_AT_ONCE)))
         return self._ids.pop()
+
+    def slowed(self) -> Unread:
+        """A client reads too slowly from now on."""
+        self._slowed = True
+        return Unread(self.loop.time())
 
     def opened(self, connection: Living) -> None:
         """A connection stands."""
@@ -134,8 +146,15 @@ class Edge:
         now = self.loop.time()
         for connection in tuple(self.connections):
             connection.tick(now)
+        if self._slowed and now >= self._gave_back + GIVE_BACK_SECONDS:
+            self._slowed, self._gave_back = False, now
+            self.give_back()
         if self.connections:
             self._ticker = self.loop.call_later(TICK_SECONDS, self._tick)
+
+
+def _keep() -> None:
+    """Nothing is given back."""
 
 
 def _welcome(path: str, headers: dict[bytes, bytes]) -> None:

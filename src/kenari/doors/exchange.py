@@ -11,6 +11,7 @@ import msgspec
 from kenari.core.errors import KenariError
 from kenari.core.ports import Exchange, Incoming, Take, Watcher
 from kenari.doors.limits import EdgeLimits, Screen, client_address, plain_body
+from kenari.doors.unread import Unread
 from kenari.wire.http1 import CHUNK, LAST_CHUNK, content_coding, split_target, status_line
 from kenari.wire.outbox import Outbox
 
@@ -81,6 +82,10 @@ class Owner(Host, Protocol):
 
     def new_id(self) -> str:
         """The id of a request."""
+        ...
+
+    def slowed(self) -> Unread:
+        """A client reads too slowly from now on."""
         ...
 
 
