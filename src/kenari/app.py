@@ -207,8 +207,7 @@ class Server:
         door = self._door(config)
         catalog = Catalog(config.models, config.routes)
         self._routing.keep_only(candidates_of(catalog, config.providers, Envelopes(self._kept.derived.envelopes)))
-        self._edge.hand_to(door.serve, door.begin, door.refuse)
-        self._edge.screen = door.screen
+        self._edge.hand_to(door.serve, door.begin, door.refuse, door.screen)
         self._http.renew()
         self._edge.limits = edge_limits(settings)
         self._ticker.interval = tick_seconds(config)

@@ -406,6 +406,14 @@ async def serve(door: PublicDoor, exchange: Exchange) -> None:
         await asyncio.sleep(0.001)
 
 
+def read_late(exchange: Exchange) -> None:
+    """A client that stops to read, and reads again after 0.6 seconds."""
+    watcher = exchange.watcher
+    assert watcher is not None
+    watcher.on_pause()
+    asyncio.get_running_loop().call_later(0.6, watcher.on_resume)
+
+
 def chunk(delta: dict[str, Any], finish: str | None = None, **more: Any) -> bytes:
     """A chat chunk as a provider sends it."""
     choice = {"index": 0, "delta": delta, "finish_reason": finish}

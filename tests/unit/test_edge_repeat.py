@@ -242,7 +242,7 @@ def test_who_leads_is_asked_about_the_same_head_only() -> None:
         send("b", "1", "2")  # two at once are not remembered: the head before them still is, and they do not lead it
         send("a", "4")
         taken.append("reload")
-        edge.hand_to(serve, begin, refuse)
+        edge.hand_to(serve, begin, refuse, edge.screen)
         for _ in range(3):
             send("a", "1")
         assert len(wire.written) == sum(name != "reload" for name in taken)

@@ -22,6 +22,7 @@ from gateway_kit import (
     chunk,
     error,
     plain,
+    read_late,
 )
 
 from kenari.core.errors import INTERRUPTED, KenariError
@@ -362,15 +363,9 @@ def test_u5_a_plain_client_that_goes_before_there_was_a_connection_pays_nothing(
 def test_a_provider_that_waits_for_a_slow_reader_is_not_silent() -> None:
     """Its time-outs stand still: who stops to read must not make it look broken."""
 
-    def slow(exchange: Exchange) -> None:
-        watcher = exchange.watcher
-        assert watcher is not None
-        watcher.on_pause()
-        asyncio.get_running_loop().call_later(0.6, watcher.on_resume)
-
     rig = Rig(Script([(0, ROLE + TEXT), (0.8, STOP + DONE), (0, None)]))
     rig.timing["idle_timeout"] = 0.4
-    got = rig.ask("chat", act=slow)
+    got = rig.ask("chat", act=read_late)
     assert got.data[-1] == "[DONE]"
     assert (rig.books.lines[0].ending, INTERRUPTED in got.out.decode()) == ("done", False)
 

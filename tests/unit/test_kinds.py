@@ -1,13 +1,12 @@
 """The endpoints beside chat: what travels, what is refused, failover before the first byte, and what is measured."""
 
-import asyncio
 import json
 import struct
 from contextlib import suppress
 from typing import Any
 
 import pytest
-from gateway_kit import KEY, Exchange, FakeCall, Rig, Script, error, plain
+from gateway_kit import KEY, Exchange, FakeCall, Rig, Script, error, plain, read_late
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -317,15 +316,9 @@ def test_a_call_that_had_no_connection_yet_is_not_billed_u5(monkeypatch: pytest.
 
 
 def test_a_provider_that_waits_for_a_slow_reader_is_not_silent() -> None:
-    def slow(exchange: Exchange) -> None:
-        watcher = exchange.watcher
-        assert watcher is not None
-        watcher.on_pause()
-        asyncio.get_running_loop().call_later(0.6, watcher.on_resume)
-
     rig = Rig(Script([(0, b"ID3"), (0.8, b"x"), (0, None)], 200, {b"content-type": b"audio/mpeg"}), kind="speech")
     rig.timing["idle_timeout"] = 0.4
-    assert ask(rig, "speech", act=slow).out == b"ID3x"
+    assert ask(rig, "speech", act=read_late).out == b"ID3x"
     assert rig.books.lines[0].ending == "done"
 
 

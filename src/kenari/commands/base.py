@@ -32,11 +32,11 @@ def add_group(commands: "Commands", name: str, help: str) -> "Commands":
 
 
 def configured(run: Run, calls: bool, options: argparse.Namespace) -> int:
-    """Load the configuration and run the command with it; 1 when it has faults, which are printed."""
+    """Load the configuration and run the command with it; 1 when it has faults, which are printed, those that the command
+    finds too."""
     try:
-        config = load_config(options.config, os.environ, Path.cwd(), calls)
+        return run(options, load_config(options.config, os.environ, Path.cwd(), calls))
     except ConfigError as error:
         for path, message in error.faults:
             print(f"{path}: {message}", file=sys.stderr)
         return 1
-    return run(options, config)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kenari.app import check_tls, run
 from kenari.commands.base import add_command
-from kenari.config import Config, ConfigError, load_config
+from kenari.config import Config, load_config
 from kenari.config.show import show_config
 
 if TYPE_CHECKING:
@@ -25,28 +25,15 @@ def add(commands: "Commands") -> None:
 
 def serve(options: argparse.Namespace, config: Config) -> int:
     """Serve until a signal; SIGHUP reads the same configuration again."""
-    if not _has_good_tls(config):
-        return 1
+    check_tls(config)
     return run(config, partial(load_config, options.config, os.environ, Path.cwd()), demo=options.demo)
 
 
 def check(options: argparse.Namespace, config: Config) -> int:
     """Print what is in force. (Faults were printed when the configuration was loaded.)"""
-    if not _has_good_tls(config):
-        return 1
+    check_tls(config)
     sys.stdout.write(show_config(config))
     for note in config.notes:
         print(f"note: {note}", file=sys.stderr)
     print("the configuration is fine", file=sys.stderr)
     return 0
-
-
-def _has_good_tls(config: Config) -> bool:
-    """Whether the certificate can be used; its fault is printed as those of the configuration are."""
-    try:
-        check_tls(config)
-    except ConfigError as error:
-        for path, message in error.faults:
-            print(f"{path}: {message}", file=sys.stderr)
-        return False
-    return True

@@ -66,9 +66,9 @@ class Edge:
         """A listening socket whose connections come here."""
         self._servers.append(server)
 
-    def hand_to(self, serve: Serve, begin: Begin, refuse: Refuse) -> None:
+    def hand_to(self, serve: Serve, begin: Begin, refuse: Refuse, screen: Screen) -> None:
         """These serve from now on (the configuration was reloaded). What has begun goes on as it is."""
-        self.serve, self.begin, self.refuse = serve, begin, refuse
+        self.serve, self.begin, self.refuse, self.screen = serve, begin, refuse, screen
         for connection in self.connections:
             connection.forget()
 

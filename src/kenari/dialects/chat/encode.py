@@ -24,6 +24,7 @@ from kenari.core.events import (
 from kenari.core.fold import Block, Reply
 from kenari.core.usage import Usage
 from kenari.dialects.base import Answer, Named, Proof, Speaker, literal
+from kenari.dialects.chat.request import is_older
 from kenari.dialects.envelope import envelope
 from kenari.wire import jsonx
 
@@ -69,7 +70,7 @@ class ChatEncoder:
         self._text = self._prefix + b'{"content":"'
         self._text_end = b'"}' + self._suffix
         self._tools: dict[int, bytes] = {}  # block index -> tool index
-        self._older = _is_older(answer)
+        self._older = is_older(answer.request.fields)
         self._usage = _NOTHING_USED
         self._stop: Stop | None = None
         self._sources: Sources | None = None
@@ -275,14 +276,8 @@ def encode_reply(reply: Reply, answer: Answer) -> bytes:
         message += _more(reply, answer, thought, calls)
     probs = b',"logprobs":' + _merged(logprobs) if logprobs else b""
     named = Named(answer.id, answer.created, jsonx.encode(answer.model))
-    finish = _finish(reply.stop.reason, _is_older(answer))
+    finish = _finish(reply.stop.reason, is_older(answer.request.fields))
     return whole(named, message, probs + b',"finish_reason":"' + finish + b'"', reply.usage)
-
-
-def _is_older(answer: Answer) -> bool:
-    """Whether the client speaks the older function format: it has one call at most, and never looks at `tool_calls`."""
-    fields = answer.request.fields
-    return "functions" in fields and jsonx.is_null(fields.get("tools")) and not jsonx.is_null(fields["functions"])
 
 
 def _finish(reason: StopReason, older: bool) -> bytes:
@@ -303,7 +298,7 @@ def _more(reply: Reply, answer: Answer, thought: bytes, calls: list[dict[str, An
         proofs = _proofs(reply)
         if proofs:
             out += b',"reasoning_details":' + jsonx.encode(reasoning_details(answer.seal(proofs)))
-    if calls and _is_older(answer):
+    if calls and is_older(answer.request.fields):
         out += b',"function_call":' + jsonx.encode(calls[0]["function"])
     elif calls:
         out += b',"tool_calls":' + jsonx.encode(calls)

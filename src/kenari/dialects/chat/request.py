@@ -1,6 +1,7 @@
 """A chat client's request -> Request. Every fault is a 400 with the path of the field."""
 
 import base64
+from collections.abc import Mapping
 from typing import cast
 
 from msgspec import Raw
@@ -130,11 +131,14 @@ def _decode(fields: Fields) -> Request:
     )
 
 
+def is_older(fields: Mapping[str, Raw]) -> bool:
+    """Whether a client speaks the older function format: it has one call at most, and never looks at `tool_calls`."""
+    return "functions" in fields and not jsonx.is_null(fields["functions"]) and jsonx.is_null(fields.get("tools"))
+
+
 def _parallel(fields: Fields) -> bool | None:
-    """Whether calls may be parallel; the older function format has one at most."""
-    if fields.get("functions") is not None and fields.get("tools") is None:
-        return False
-    return fields.boolean("parallel_tool_calls")
+    """Whether calls may be parallel."""
+    return False if is_older(fields.members) else fields.boolean("parallel_tool_calls")
 
 
 def _messages(fields: Fields) -> list[Raw]:
